@@ -77,14 +77,16 @@ class SubscriptionConsumer:
 class SubscribedShardStatus:
     """One shard. ``mark`` is the cursor of the first log group that is not wholly acknowledged, and
     ``mark_index`` the first log of it that is not. ``backlog_logs`` are without an acknowledgment, of which
-    ``unacked_logs`` are delivered; None is not known. ``oldest_unacked_s`` is the age of the mark's log
-    group. ``consumers``: in ordered types, the active one."""
+    ``unacked_logs`` are delivered; ``acked_logs`` from that log group on have one. None is not known.
+    ``oldest_unacked_s`` is the age of the mark's log group. ``consumers``: in ordered types, the active
+    one."""
 
     shard: int
     state: SubscriptionState
     mark: str
     mark_index: int
     acked_ranges: int
+    acked_logs: int | None
     backlog_logs: int | None
     unacked_logs: int
     oldest_unacked_s: float | None

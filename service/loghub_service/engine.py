@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from loghub.domain.group import LogShard
 from loghub_service.catalog import Catalog, Logstore
 from loghub_service.declarations import Declarations
+from loghub_service.dispatch.dispatcher import DispatchContext, Dispatches
+from loghub_service.dispatch.leases import Leases
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import (
     CatalogFact,
@@ -132,6 +134,15 @@ class Engine:
             limits=settings.subscriptions,
             max_subscriptions=settings.limits.subscriptions,
         )
+        self.dispatches = Dispatches(
+            DispatchContext(
+                clock=platform.clock,
+                watch=self.log_changes.watch,
+                now_ms=lambda: self.now_us() // 1000,
+                forget=self.subscriptions.forget,
+            )
+        )
+        self.sessions = Leases(platform.clock, self.dispatches)
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(
@@ -171,6 +182,8 @@ class Engine:
     async def close(self) -> None:
         """Finish the submitted items, save the ends of the logs, and close all files."""
         self.kafka_groups.close()
+        self.sessions.close()
+        self.dispatches.close()
         self.subscriptions.close()
         if self._actions:
             await asyncio.wait(self._actions)

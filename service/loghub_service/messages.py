@@ -124,12 +124,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResponse:
-    """Status, body, and the headers besides the headers of every response."""
+    """Status, body, and the headers besides the headers of every response. ``is_repeatable``: the client gets
+    it again by the same request, whatever its method."""
 
     status: int = 200
     headers: tuple[Header, ...] = ()
     body: bytes = b""
     content_type: str = "application/json"
+    is_repeatable: bool = False
 
 
 EMPTY = ServiceResponse()

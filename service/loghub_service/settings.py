@@ -107,6 +107,7 @@ class Limits:
     ] = 24 * 3600
     body_timeout_s: float = 60
     json_bytes: int = 64 << 10  # of the body of any other request, which is decoded on the event loop
+    exchange_bytes: int = 256 << 10  # of the body of an exchange: 10,000 runs of two numbers of 8 bytes
     json_timeout_s: float = 10
     json_free_bytes: int = 4 << 10  # of each, more than heartbeats and checkpoints need: never refused
     json_total_bytes: int = 16 * MIB  # total beyond those

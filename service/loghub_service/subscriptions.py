@@ -74,6 +74,7 @@ class RegisteredSubscription:
         self.name = name
         self.state = state
         self.is_deleted = False
+        self.redelivered_logs = 0  # since the start, that their consumers wanted again
         self.unsaved: dict[int, _Unsaved] = {}
         self._registry = registry
 
@@ -174,6 +175,11 @@ class SubscriptionRegistry:
             fact = SubscriptionDeleted(logstore=logstore, name=name)
             self._commits.add(subscription, self._submit(fact))
 
+    def forget(self, logstore: int, name: str) -> None:
+        """Delete a subscription, which may be gone already, with its logstore."""
+        if name in self.of(logstore):
+            self.delete(logstore, name)
+
     def forget_logstore(self, logstore: int) -> None:
         """Remove a logstore's subscriptions from memory. Call it before persisting the logstore's deletion,
         which also deletes the subscriptions' rows."""
@@ -197,6 +203,10 @@ class SubscriptionRegistry:
         outcome = step(subscription.state, event, now=now, limits=self.limits)
         if subscription.state.settings.is_durable and not subscription.is_deleted:
             self._collect(subscription, outcome)
+        for delivery in outcome.deliveries:
+            subscription.redelivered_logs += sum(
+                stop - first for first, stop, times in delivery.runs if times
+            )
         for change in outcome.transitions:
             _log.info(
                 "subscription state changed",

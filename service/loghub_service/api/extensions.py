@@ -123,7 +123,15 @@ def _cursors(shard: int, log: ShardLog) -> dict[str, object]:
     }
 
 
-EXTENSIONS = ("leave", "group_status", "kafka_groups", "await_ends", "await_group", "save_checkpoints")
+EXTENSIONS = (
+    "leave",
+    "group_status",
+    "kafka_groups",
+    "await_ends",
+    "await_group",
+    "save_checkpoints",
+    "subscriptions",
+)
 SIGNATURES = ("v1", "v4")
 
 

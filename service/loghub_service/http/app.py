@@ -55,10 +55,11 @@ class ResponsesInFlight:
         """Send the response, or ServerBusy instead if too many bytes wait for clients; return the status and
         the size of the sent response.
 
-        ServerBusy replaces only responses to GET, which changed nothing and can be retried; all others are
+        ServerBusy replaces only responses that the same request gets again, as all to GET; all others are
         small.
         """
-        if method == "GET" and self.used + len(response.body) > self.limit:
+        is_repeatable = method == "GET" or response.is_repeatable
+        if is_repeatable and self.used + len(response.body) > self.limit:
             response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
         self.used += len(response.body)
         try:
@@ -119,8 +120,11 @@ class Application:
             "json", limit=limits.json_total_bytes, free_bytes=limits.json_free_bytes
         )
         self._responses = ResponsesInFlight(limits)
-        self._log_limits = BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s)
         self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
+        self._limits = {
+            routes.PUT_LOGS: BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s),
+            routes.EXCHANGE: BodyLimits(max_bytes=limits.exchange_bytes, timeout_s=limits.json_timeout_s),
+        }
 
     @property
     def budgets(self) -> tuple[MemoryBudget, MemoryBudget, ResponsesInFlight, MemoryBudget]:
@@ -177,11 +181,12 @@ class Application:
         call.action = target.name
         authorize(key, target.right, head.project)
         large = target.name == routes.PUT_LOGS
+        body_limits = self._limits.get(target.name, self._json_limits)
         with (self._log_memory if large else self._json_memory).reservation() as memory:
             body = await read_body(
                 receive,
                 head.headers,
-                limits=self._log_limits if large else self._json_limits,
+                limits=body_limits,
                 memory=memory,
                 has_arrived=connection.get(ARRIVED, lambda: False)(),
             )

@@ -8,7 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from loghub_service.access_keys import Right
-from loghub_service.api import extensions, groups, kafka_groups, logs, logstores, projects, shards
+from loghub_service.api import (
+    exchange,
+    extensions,
+    groups,
+    kafka_groups,
+    logs,
+    logstores,
+    projects,
+    shards,
+    subscriptions,
+)
 from loghub_service.api import extensions as long_polls
 from loghub_service.engine import Engine
 from loghub_service.messages import Head, Request, ServiceResponse
@@ -17,7 +27,9 @@ ApiAction = Callable[..., Awaitable[ServiceResponse]]
 _PULL_TYPES = ("log", "logs")  # the Python and Java clients send log, the Go client sends logs
 _GROUP = "/logstores/{ls}/consumergroups/{cg}"
 _EXTENSION = "/_loghub/v1" + _GROUP
-PUT_LOGS, _PULL_LOGS, _HEARTBEAT = "PutLogs", "PullLogs", "HeartBeat"
+_SUBSCRIPTIONS = "/_loghub/v1/logstores/{ls}/subscriptions"
+_SUBSCRIPTION = _SUBSCRIPTIONS + "/{sub}"
+PUT_LOGS, _PULL_LOGS, _HEARTBEAT, EXCHANGE = "PutLogs", "PullLogs", "HeartBeat", "Exchange"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +132,13 @@ _ROUTES = (
     _route(_READ, "POST", _EXTENSION + "/checkpoints", groups.save_checkpoints, "SaveCheckPoints"),
     _route(_READ, "GET", _EXTENSION + "/revision", long_polls.await_group, "AwaitGroup"),
     _route(_READ, "POST", "/_loghub/v1/logstores/{ls}/ends", long_polls.await_ends, "AwaitEnds"),
+    _route(_READ, "GET", _SUBSCRIPTIONS, subscriptions.list_subscriptions, "ListSubscriptions"),
+    _route(_READ, "PUT", _SUBSCRIPTION, subscriptions.create_subscription, "CreateSubscription"),
+    _route(_READ, "GET", _SUBSCRIPTION, subscriptions.subscription_status, "GetSubscription"),
+    _route(_ADMIN, "DELETE", _SUBSCRIPTION, subscriptions.delete_subscription, "DeleteSubscription"),
+    _route(_READ, "POST", _SUBSCRIPTION + "/seek", subscriptions.seek_subscription, "SeekSubscription"),
+    _route(_READ, "POST", _SUBSCRIPTION + "/skip", subscriptions.skip_logs, "SkipLogs"),
+    _route(_READ, "POST", _SUBSCRIPTION + "/exchange", exchange.exchange, EXCHANGE),
 )
 
 

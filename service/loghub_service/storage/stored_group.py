@@ -39,7 +39,7 @@ import msgspec
 
 from loghub.wire import compression
 from loghub.wire import compression as lz4_joining
-from loghub.wire.compression import Block, Compression, Literals
+from loghub.wire.compression import Block, Compression, Literals, Packed
 from loghub.wire.errors import MalformedCompression
 from loghub.wire.loggroup import list_header
 from loghub_service.kafka.producers import BatchOrigin
@@ -141,6 +141,17 @@ def unpacked(stored: bytes) -> bytes:
         return compression.decompress(stored[_HEAD.size :], Compression.LZ4, raw_size=size, max_size=size)
     except MalformedCompression as error:
         raise LogDamaged(f"a stored log group is damaged: {error}") from error
+
+
+def packed_list(stored: bytes) -> Packed:
+    """The LogGroupList of this group alone, compressed if it is stored so. Raises LogDamaged."""
+    one = _without_origin(stored)
+    size = raw_size(one)
+    header = list_header(size)
+    if one[0]:
+        return Packed.plain(bytes(header) + one)
+    parts = (Literals(header), Block(memoryview(one)[_HEAD.size :], _unpack(one)[4]))
+    return Packed(lz4_joining.join(parts), len(header) + size, Compression.LZ4)
 
 
 def lz4_list(stored: Iterable[bytes]) -> tuple[bytes, int]:

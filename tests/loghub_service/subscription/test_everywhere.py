@@ -1,4 +1,5 @@
-"""A consumer of all shards: those that are born later, what it allows, what it gives back, changed settings."""
+"""A consumer of all shards: those that are born later, what it allows, what it gives back, changed
+settings."""
 
 import pytest
 

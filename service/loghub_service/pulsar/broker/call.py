@@ -3,7 +3,6 @@
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,7 +34,6 @@ class PulsarBrokerLimits(FrameLimits):
     # and a consumer of Shared has at most half as many out.
     queued_runs: int = 100_000
     permits: int = 1_000_000  # of a consumer
-    load_bytes: int = 1 * MIB  # of the log groups that are read at once, the last of which may exceed it
     cache_bytes: int = 64 * MIB  # of entries that were read and may still be delivered
     answer_bytes: int = 64 << 10  # that are written before a client has to read
     group_bytes: int = 10 * MIB  # of the log group that a message, a batch or a chunk becomes
@@ -143,7 +141,7 @@ class PulsarBroker:
     refused: RefusedLogins
     sequences: Sequences
     decoding: DecodingTurns
+    numbers: Iterator[int]  # of consumers
     auto_create: bool
     is_tls: bool
     watchers: dict[NamesWatcher, None] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # of consumers

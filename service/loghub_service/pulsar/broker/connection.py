@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from loghub_service.connections.frames import Admitted, Frame, FrameConnection, FrameResources, FrameSession
+from loghub_service.dispatch.ports import Unreadable
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.delivery import (
     Outgoing,
@@ -24,7 +25,6 @@ from loghub_service.pulsar.broker.delivery import (
     single_frames,
 )
 from loghub_service.pulsar.broker.refusals import PulsarDisconnect
-from loghub_service.pulsar.broker.store import Unreadable
 from loghub_service.pulsar.wire.frames import encode_frame
 from loghub_service.pulsar.wire.session import CommandPing
 

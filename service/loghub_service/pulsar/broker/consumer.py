@@ -4,11 +4,16 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from loghub_service.dispatch.dispatcher import Dispatch
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.delivery import Outgoing
-from loghub_service.pulsar.broker.dispatch import Dispatch, Receiver, closing
+from loghub_service.pulsar.broker.dispatch_entries import DispatchEntries
 from loghub_service.pulsar.records.entries import EntryToSend
-from loghub_service.pulsar.wire.consumers import CommandSubscribe
+from loghub_service.pulsar.wire.consumers import (
+    CommandActiveConsumerChange,
+    CommandCloseConsumer,
+    CommandSubscribe,
+)
 from loghub_service.subscription.events import Delivery
 
 
@@ -23,15 +28,26 @@ class ConsumerSession(Protocol):
     def deliver(self, outgoing: Outgoing) -> None: ...
 
 
-class PulsarConsumer(Receiver):
-    """One consumer of a connection."""
+class PulsarConsumer:
+    """One consumer of a connection (`loghub_service.dispatch.ports.Receiver`)."""
 
-    def __init__(self, session: ConsumerSession, command: CommandSubscribe, dispatch: Dispatch, shard: int):
+    endpoint = "pulsar"
+
+    def __init__(
+        self,
+        session: ConsumerSession,
+        command: CommandSubscribe,
+        *,
+        dispatch: Dispatch,
+        entries: DispatchEntries,
+        shard: int,
+    ) -> None:
         self.session = session
         self.number = next(session.broker.numbers)
         self.consumer_id = command.consumer_id
         self.name = command.consumer_name or f"loghub-{self.number}"
         self.dispatch = dispatch
+        self.entries = entries
         self.partition = shard
         self.epoch = command.consumer_epoch
         self.is_open = True
@@ -48,7 +64,7 @@ class PulsarConsumer(Receiver):
         return self.dispatch.is_ordered
 
     async def entries_of(self, ordinal: int) -> tuple[EntryToSend, ...] | None:
-        return await self.dispatch.entries_of(self.partition, ordinal)
+        return await self.entries.entries_of(self.partition, ordinal)
 
     def give_back(self, logs: int) -> None:
         self.dispatch.give_back(self, logs)
@@ -56,7 +72,11 @@ class PulsarConsumer(Receiver):
     def deliver(self, delivery: Delivery) -> None:
         self.session.deliver(Outgoing(self, delivery.shard, delivery.runs, self.epoch))
 
+    def active_changed(self, shard: int, *, is_active: bool) -> None:  # noqa: ARG002 - it has one shard
+        self.tell(CommandActiveConsumerChange(consumer_id=self.consumer_id, is_active=is_active))
+
     def tell(self, command: Struct) -> None:
+        """Send a command, once the client knows that it has subscribed."""
         if self._held is None:
             self.session.send(command)
         else:
@@ -70,10 +90,12 @@ class PulsarConsumer(Receiver):
     def closed(self) -> None:
         self.is_open = False
         self.session.consumers.pop(self.consumer_id, None)
-        self.session.send(closing(self))
+        self.session.send(CommandCloseConsumer(consumer_id=self.consumer_id, request_id=0))
 
     def close(self) -> None:
         """The client is done with it, or gone."""
         self.is_open = False
         self.session.consumers.pop(self.consumer_id, None)
         self.dispatch.leave(self)
+        if not any(other.endpoint == self.endpoint for other in self.dispatch.consumers.values()):
+            self.dispatch.preparation = None

@@ -12,15 +12,17 @@ from functools import partial
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.service_ports import Access
+from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.ports import SavedSubscription
 from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.consumer import PulsarConsumer
-from loghub_service.pulsar.broker.dispatch import Dispatch
+from loghub_service.pulsar.broker.dispatch_entries import DispatchEntries, joined_runs
 from loghub_service.pulsar.broker.ids import BadId, LogBound, Run
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.session import PulsarSession
-from loghub_service.pulsar.broker.store import PulsarTopic, SavedSubscription
+from loghub_service.pulsar.broker.store import PulsarTopic
 from loghub_service.pulsar.records.entries import (
     EntryToSend,
     GroupToSend,
@@ -78,9 +80,10 @@ async def subscribe(session: PulsarSession, command: wire.CommandSubscribe) -> C
     saved = await _subscription(session, command, topic, shard)
     dispatch = session.dispatches.of(topic, saved)
     try:
+        entries = _entries(session, topic, dispatch)
         if not saved.state.settings.is_durable:
-            await _begin_reader(dispatch, command, shard)
-        consumer = PulsarConsumer(session, command, dispatch, shard)
+            await _begin_reader(dispatch, entries, command, shard)
+        consumer = PulsarConsumer(session, command, dispatch=dispatch, entries=entries, shard=shard)
         dispatch.refresh()  # the shard may be new
         exists = shard in saved.state.shards
         refusal = dispatch.join(consumer, _join(consumer, command) if exists else None)
@@ -91,6 +94,14 @@ async def subscribe(session: PulsarSession, command: wire.CommandSubscribe) -> C
         raise
     session.consumers[command.consumer_id] = consumer
     return _subscribed(consumer, command.request_id)
+
+
+def _entries(session: PulsarSession, topic: PulsarTopic, dispatch: Dispatch) -> DispatchEntries:
+    """Of all Pulsar consumers of the subscription."""
+    found = dispatch.preparation
+    if not isinstance(found, DispatchEntries):
+        found = dispatch.preparation = DispatchEntries(session.broker, topic, dispatch)
+    return found
 
 
 async def _subscribed(consumer: PulsarConsumer, request_id: int) -> None:
@@ -156,20 +167,22 @@ async def _starts(
     return shards
 
 
-async def _begin_reader(dispatch: Dispatch, command: wire.CommandSubscribe, shard: int) -> None:
+async def _begin_reader(
+    dispatch: Dispatch, entries: DispatchEntries, command: wire.CommandSubscribe, shard: int
+) -> None:
     """A reader says for each shard where it begins, when it subscribes it for the first time. A shard that is
     born after the reader began begins at its first log."""
-    starts = dispatch.topic.shards()
-    if shard not in dispatch.unseeded or shard not in starts:
+    starts = entries.topic.shards()
+    if shard not in entries.unseeded or shard not in starts:
         return
-    dispatch.unseeded.remove(shard)
+    entries.unseeded.remove(shard)
     if command.start_message_rollback_duration_sec:
         return  # all shards begin at that time
     if command.start_message_id is not None:
         target = _start_of(command.start_message_id)
     else:
         target = LogBound.LATEST if command.initial_position is InitialPosition.LATEST else LogBound.EARLIEST
-    dispatch.apply(SeekTo(shard=shard, position=_mark(target, starts[shard], dispatch.topic, shard)))
+    dispatch.apply(SeekTo(shard=shard, position=_mark(target, starts[shard], entries.topic, shard)))
 
 
 def _start_of(message: MessageIdData) -> int | LogBound:
@@ -233,7 +246,7 @@ async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, 
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
     if not consumer.joined:
         return  # a SEEK of another consumer has closed it meanwhile
-    runs = dispatch.runs_of(run for run in runs if run[0] < run[1])  # nothing of what has expired
+    runs = joined_runs(run for run in runs if run[0] < run[1])  # nothing of what has expired
     rejected = dispatch.apply(Ack(shard=shard, runs=runs)).rejected
     if rejected:
         raise RefusedCommand(
@@ -267,7 +280,7 @@ async def _logs_of(consumer: PulsarConsumer, message: MessageIdData) -> int:
     if message.ack_set and not consumer.dispatch.is_ordered:
         # Bits behind the end of the batch stand for no logs.
         return min(message.batch_size or 64 * len(message.ack_set), group_end(first) - first)
-    return await consumer.dispatch.logs_at(consumer.partition, first)
+    return await consumer.entries.logs_at(consumer.partition, first)
 
 
 async def _receipt(consumer: PulsarConsumer, request_id: int) -> None:
@@ -294,7 +307,7 @@ async def redeliver(
             firsts = [ids.entry_position(message) for message in command.message_ids]
         except BadId:
             return None  # not of ours, so it is not out
-        runs = dispatch.runs_of((first, first + 1) for first in firsts)
+        runs = joined_runs((first, first + 1) for first in firsts)
     dispatch.apply(Redeliver(consumer=consumer.number, shard=consumer.partition, runs=runs))
     return None
 
@@ -311,7 +324,7 @@ async def unsubscribe(session: PulsarSession, command: wire.CommandUnsubscribe) 
     """The subscription goes with its last consumer, when this is how all shards were left."""
     consumer = session.consumer(command.consumer_id)
     dispatch = consumer.dispatch
-    others = dispatch.others_at(consumer)
+    others = _others_at(consumer)
     if others and not command.force:
         # Pulsar's code and words.
         raise RefusedCommand(
@@ -324,8 +337,18 @@ async def unsubscribe(session: PulsarSession, command: wire.CommandUnsubscribe) 
     saved = dispatch.saved
     consumer.close()
     if not dispatch.consumers:
-        session.broker.service.subscriptions.delete(dispatch.topic.id, saved.name)
+        session.broker.service.subscriptions.delete(dispatch.logs.id, saved.name)
     return _done(session, saved, command.request_id)
+
+
+def _others_at(consumer: PulsarConsumer) -> list[int]:
+    """The other consumers of the same shard, by their numbers. Those of HTTP have all shards."""
+    return [
+        other.number
+        for other in consumer.dispatch.consumers.values()
+        if other is not consumer
+        and (not isinstance(other, PulsarConsumer) or other.partition == consumer.partition)
+    ]
 
 
 async def _done(session: PulsarSession, saved: SavedSubscription, request_id: int) -> None:
@@ -337,7 +360,7 @@ async def seek(session: PulsarSession, command: wire.CommandSeek) -> Complete | 
     """The consumers of the shard are closed first, and then SUCCESS is sent, as Pulsar does: clients ask
     the closed consumer otherwise."""
     consumer = session.consumer(command.consumer_id)
-    dispatch, shard = consumer.dispatch, consumer.partition
+    dispatch, shard, topic = consumer.dispatch, consumer.partition, consumer.entries.topic
     target: int | LogBound
     if command.message_id is not None:
         try:
@@ -345,15 +368,15 @@ async def seek(session: PulsarSession, command: wire.CommandSeek) -> Complete | 
         except BadId as error:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
     elif command.message_publish_time is not None:
-        target = await dispatch.topic.position_at(shard, command.message_publish_time)
+        target = await topic.position_at(shard, command.message_publish_time)
     else:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, "a SEEK names a message or a time")
     dispatch.refresh()
-    start = dispatch.topic.shards().get(shard)
+    start = topic.shards().get(shard)
     if start is None:  # it was deleted, or never existed
-        dispatch.close_all((consumer.number, *dispatch.others_at(consumer)))
+        dispatch.close_all((consumer.number, *_others_at(consumer)))
     else:
-        dispatch.apply(SeekTo(shard=shard, position=_mark(target, start, dispatch.topic, shard)))
+        dispatch.apply(SeekTo(shard=shard, position=_mark(target, start, topic, shard)))
     return _done(session, dispatch.saved, command.request_id)
 
 
@@ -368,7 +391,7 @@ async def _last_message_id(consumer: PulsarConsumer, request_id: int) -> None:
     maximum = session.broker.limits.message_bytes
     newest = None
     if consumer.joined:
-        newest = await dispatch.topic.last(
+        newest = await consumer.entries.topic.last(
             shard, partial(_last_entry, is_ordered=dispatch.is_ordered, max_message_bytes=maximum)
         )
     if newest is None:
@@ -381,7 +404,7 @@ async def _last_message_id(consumer: PulsarConsumer, request_id: int) -> None:
             batch_index=-1 if size is None else size - 1,
             batch_size=size,
         )
-        mark = await _mark_delete(dispatch, shard)
+        mark = await _mark_delete(consumer)
     session.send(
         wire.CommandGetLastMessageIdResponse(
             last_message_id=last, request_id=request_id, consumer_mark_delete_position=mark
@@ -396,15 +419,16 @@ def _last_entry(group: GroupToSend, *, is_ordered: bool, max_message_bytes: int)
     return next(single_entries(group, (last,), max_message_bytes=max_message_bytes))
 
 
-async def _mark_delete(dispatch: Dispatch, shard: int) -> MessageIdData:
+async def _mark_delete(consumer: PulsarConsumer) -> MessageIdData:
     """The last entry that is wholly acknowledged, in the form in which entries are sent."""
+    dispatch, shard = consumer.dispatch, consumer.partition
     cursor = dispatch.saved.state.shards[shard]
-    mark, begin = cursor.acked.mark, dispatch.topic.shards()[shard].mark
+    mark, begin = cursor.acked.mark, consumer.entries.topic.shards()[shard].mark
     if mark <= begin:
         return ids.nothing_before(ordinal_of(begin), partition=shard)
     if not dispatch.is_ordered and index_of(mark):
         return ids.entry_id(mark - 1, partition=shard)
-    entries = await dispatch.entries_of(shard, ordinal_of(mark - 1))
+    entries = await consumer.entries.entries_of(shard, ordinal_of(mark - 1))
     before = [
         e for e in entries or () if position_of(e.ordinal, e.first + e.messages) <= mark or not index_of(mark)
     ]

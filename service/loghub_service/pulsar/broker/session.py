@@ -18,13 +18,14 @@ import loghub
 from loghub_service.connections.frames import Admitted
 from loghub_service.connections.port import Ends
 from loghub_service.connections.service_ports import Access
+from loghub_service.dispatch.dispatcher import Dispatches
+from loghub_service.dispatch.ports import Unreadable
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.answers import refusal_of
 from loghub_service.pulsar.broker.call import PulsarBroker, command_name
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.consumer import PulsarConsumer
 from loghub_service.pulsar.broker.delivery import Outgoing
-from loghub_service.pulsar.broker.dispatch import Dispatches
 from loghub_service.pulsar.broker.names import (
     FoundTopic,
     check_namespace,
@@ -34,7 +35,7 @@ from loghub_service.pulsar.broker.names import (
 )
 from loghub_service.pulsar.broker.producer import PulsarProducer, TopicProducers
 from loghub_service.pulsar.broker.refusals import PulsarDisconnect, RefusedCommand
-from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic, Unreadable
+from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic
 from loghub_service.pulsar.wire.errors import MalformedCommand, ServerError
 from loghub_service.pulsar.wire.frames import decode_frame, encode_frame
 from loghub_service.pulsar.wire.session import (

@@ -9,29 +9,19 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from loghub_service.connections.service_ports import Access, Watch
+from loghub_service.connections.service_ports import Access
+from loghub_service.dispatch.ports import SavedSubscription, SubscribedLogs
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import GroupToSend
-from loghub_service.subscription.events import DispatchOutcome, Event, ShardStart
-from loghub_service.subscription.state import Subscription, SubscriptionSettings
+from loghub_service.subscription.events import ShardStart
+from loghub_service.subscription.state import SubscriptionSettings
 
 T = TypeVar("T")
 
 
-class Unreadable(Exception):  # noqa: N818 - says what
-    """The log is damaged there; the message is for people."""
-
-
-class PulsarTopic(Protocol):
-    """A logstore. Its shards may change at any time."""
-
-    @property
-    def id(self) -> int:
-        """Never used again, also not for a logstore of the same name."""
-
-    @property
-    def name(self) -> str: ...
+class PulsarTopic(SubscribedLogs, Protocol):
+    """A logstore."""
 
     @property
     def partitions(self) -> int:
@@ -44,29 +34,9 @@ class PulsarTopic(Protocol):
     def in_form(self, form: RecordForm) -> "PulsarTopic":
         """The same topic with another one."""
 
-    def exists(self) -> bool: ...
-
-    def shards(self) -> dict[int, ShardStart]:
-        """The shards that exist; the mark is the first position that is not expired."""
-
-    def shard(self, number: int) -> ShardStart | None:
-        """One of them."""
-
-    def version(self) -> object:
-        """Another object after each change of the shards."""
-
-    def key(self, shard: int) -> object | None:
-        """What a `Watch` knows a shard by; None if it does not exist."""
-
-    async def read(
-        self, shard: int, first: int, *, max_logs: int, max_bytes: int, make: Callable[[GroupToSend], T]
-    ) -> tuple[list[T], int]:
-        """What ``make`` makes of the log groups from the one that holds ``first`` on, or from the next one
-        that is there: about so many logs or bytes, but at least one group if there is one; and the position
-        after the last of them. ``make`` is called in a thread. Raises Unreadable."""
-
     async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
-        """The same of the newest log group; None if the shard is empty. Raises Unreadable."""
+        """What ``make`` makes of the newest log group, in a thread; None if the shard is empty. Raises
+        Unreadable."""
 
     async def append(
         self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
@@ -86,10 +56,6 @@ class PulsarTopic(Protocol):
 
     def save_producer_epoch(self, partition: int, epoch: int) -> "asyncio.Future[object]":
         """Keep it; done when that is durable."""
-
-    async def position_at(self, shard: int, unix_ms: int) -> int:
-        """Of the first log group that was received at or after a time; the end if there is none. Raises
-        Unreadable."""
 
 
 class PulsarLogin(Protocol):
@@ -115,23 +81,6 @@ class PulsarLogin(Protocol):
         """A logstore of the form ``raw``. Raises RefusedCommand."""
 
 
-class SavedSubscription(Protocol):
-    """A subscription of one logstore as it is now. `apply` is effective in memory at once, and what must
-    survive is on its way to the disk then."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def state(self) -> Subscription:
-        """To be read only."""
-
-    def apply(self, event: Event, *, now: float) -> DispatchOutcome: ...
-
-    async def durable(self) -> None:
-        """Return once everything that was applied is on the disk."""
-
-
 class Subscriptions(Protocol):
     """All that are kept, by logstore and name."""
 
@@ -155,9 +104,6 @@ class PulsarLogService(Protocol):
     def login(self, project: str, password: str) -> PulsarLogin | None:
         """``password`` is ``accessKeyId#accessKeySecret``. None if there is no such key, or if it has no
         right in the project."""
-
-    def watch(self) -> Watch:
-        """Close it."""
 
     def new_producer_name(self) -> str:
         """One that was not given before."""

@@ -1,10 +1,9 @@
-"""What a broker looks at now and then: shards that were split, merged or deleted, and names that come and go.
+"""What a broker looks at now and then: names of topics that come and go.
 
 Nothing notifies it, so it compares once in a second, and only what has changed costs more than that.
 """
 
 from loghub_service.pulsar.broker.call import PulsarBroker
-from loghub_service.pulsar.broker.dispatch import Dispatches
 
 INTERVAL_S = 1.0
 
@@ -12,14 +11,11 @@ INTERVAL_S = 1.0
 class Upkeep:
     """Call `look` every `INTERVAL_S`."""
 
-    def __init__(self, broker: PulsarBroker, dispatches: Dispatches) -> None:
+    def __init__(self, broker: PulsarBroker) -> None:
         self._broker = broker
-        self._dispatches = dispatches
         self._names: dict[str, object] = {}  # by project, as the watchers there know them
 
     def look(self) -> None:
-        for dispatch in self._dispatches:
-            dispatch.refresh()
         watchers = tuple(self._broker.watchers)
         names = {}
         for watcher in watchers:

@@ -13,6 +13,7 @@ from loghub_service.connections.listener import HttpConnection
 from loghub_service.connections.port import BrokerAddress, BrokerPort, Port
 from loghub_service.connections.stalled import StalledClients
 from loghub_service.connections.turns import DecodingTurns, in_turn
+from loghub_service.dispatch.dispatcher import Dispatches
 from loghub_service.engine import Engine
 from loghub_service.http.server import Shared
 from loghub_service.messages import MemoryBudget
@@ -24,7 +25,6 @@ from loghub_service.pulsar.broker.call import (
     RefusedLogins,
 )
 from loghub_service.pulsar.broker.connection import PulsarConnection
-from loghub_service.pulsar.broker.dispatch import Dispatches
 from loghub_service.pulsar.broker.handlers import HANDLERS
 from loghub_service.pulsar.broker.producer import TopicProducers
 from loghub_service.pulsar.broker.producers import decoding_budget_bytes
@@ -41,7 +41,9 @@ _log = structlog.get_logger("loghub_service.pulsar")
 class PulsarEndpoint:
     """Serves a broker on a port, from `start` until `close`."""
 
-    def __init__(self, broker: PulsarBroker, port: Port, *, budgets: tuple[MemoryBudget, ...]) -> None:
+    def __init__(
+        self, broker: PulsarBroker, port: Port, dispatches: Dispatches, *, budgets: tuple[MemoryBudget, ...]
+    ) -> None:
         """The budgets are of requests, the first of them, of messages and of what is sent."""
         self.broker = broker
         self.budgets = budgets
@@ -53,7 +55,7 @@ class PulsarEndpoint:
         )
         self._port = BrokerPort(port, broker.limits, self._connection)
         self.connections = self._port.connections
-        self.dispatches = Dispatches(broker)
+        self.dispatches = dispatches
         self.producers = TopicProducers()
         self._upkeep: asyncio.Task[None] | None = None
 
@@ -66,12 +68,12 @@ class PulsarEndpoint:
         self._upkeep = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:
-        upkeep = Upkeep(self.broker, self.dispatches)
+        upkeep = Upkeep(self.broker)
         while True:
             try:
                 upkeep.look()
             except Exception:  # noqa: BLE001 - it is logged, and the next attempt may succeed
-                _log.exception("changes of shards not noticed")
+                _log.exception("changes of topics not noticed")
             await asyncio.sleep(INTERVAL_S)
 
     async def close(self) -> None:
@@ -79,8 +81,6 @@ class PulsarEndpoint:
         if self._upkeep is not None:
             self._upkeep.cancel()
         await self._port.close()
-        for dispatch in self.dispatches:
-            dispatch.end()
 
     def _connection(self, admitted: HttpConnection) -> PulsarConnection:
         return PulsarConnection(
@@ -146,9 +146,10 @@ def pulsar_endpoint_of(
         refused=RefusedLogins(engine.clock),
         sequences=engine.producers.sequences,
         decoding=DecodingTurns(decoded, partial(in_turn, engine.checking)),
+        numbers=engine.dispatches.numbers,
         auto_create=settings.auto_create,
         is_tls=shared.tls is not None,
     )
     advertised = None if settings.advertised is None else BrokerAddress(*settings.advertised)
     port = Port(listening=listening, tls=shared.tls, advertised=advertised)
-    return PulsarEndpoint(broker, port, budgets=(requests, messages, decoded))
+    return PulsarEndpoint(broker, port, engine.dispatches, budgets=(requests, messages, decoded))

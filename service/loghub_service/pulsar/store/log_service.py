@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from loghub_service.access_keys import AccessKey, FindKey, KeyLogin, key_of_password
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
-from loghub_service.polls import LogWatch
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.store import topics
 from loghub_service.pulsar.store.topics import LogstoreWithShards
@@ -39,9 +38,7 @@ class EngineSubscriptions:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
 
     def delete(self, topic: int, name: str) -> None:
-        """Delete a subscription, which may be gone already, with its logstore or its last consumer."""
-        if name in self._registry.of(topic):
-            self._registry.delete(topic, name)
+        self._registry.forget(topic, name)
 
 
 class EnginePulsarService:
@@ -56,9 +53,6 @@ class EnginePulsarService:
         project = project.lower()  # as over HTTP, where a host name has no case
         key = key_of_password(self._find_key, project, password, unix_s=self._engine.clock.unix_s())
         return None if key is None else PulsarProjectLogin(self._engine, self._find_key, project, key)
-
-    def watch(self) -> LogWatch:
-        return self._engine.log_changes.watch()
 
     def new_producer_name(self) -> str:
         """Random, so that no state has to be kept for it."""

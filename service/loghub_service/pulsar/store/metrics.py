@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.listener import HttpConnections
+from loghub_service.dispatch.dispatcher import Dispatches
 from loghub_service.pulsar.broker.call import PulsarBroker
-from loghub_service.pulsar.broker.dispatch import Dispatches
 
 _PREFIX = "loghub_service_pulsar_"
 
@@ -48,17 +48,20 @@ def collect(broker: PulsarBroker, dispatches: Dispatches, connections: HttpConne
     }
     for name, (text, value) in totals.items():
         yield CounterMetricFamily(_PREFIX + name, text, value=value)
-    types = Counter(dispatch.saved.state.settings.type.value for dispatch in dispatches)
+    in_use = [dispatch for dispatch in dispatches if dispatch.preparation is not None]
+    types = Counter(dispatch.saved.state.settings.type.value for dispatch in in_use)
     yield _by_label(
         "subscriptions_in_use",
-        "Subscriptions that have consumers, by type.",
+        "Subscriptions that have consumers of Pulsar clients, by type.",
         {kind.value: types[kind.value] for kind in SubscriptionType},
         label="type",
     )
     yield GaugeMetricFamily(
         _PREFIX + "consumers",
         "Consumers of Pulsar clients, one for each partition.",
-        value=sum(len(dispatch.consumers) for dispatch in dispatches),
+        value=sum(
+            receiver.endpoint == "pulsar" for dispatch in in_use for receiver in dispatch.consumers.values()
+        ),
     )
 
 

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from loghub.domain.log_position import ordinal_of, position_of
-from loghub.wire.errors import Code, LogHubError, MalformedLogGroup
+from loghub.wire.errors import Code, LogHubError
 from loghub_service.api import logstores
 from loghub_service.api.logs import log_to_write
 from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
@@ -19,19 +18,16 @@ from loghub_service.declarations import TooManySchemas
 from loghub_service.durable_steps import converted
 from loghub_service.engine import Engine
 from loghub_service.errors import InvalidInput, refusal
-from loghub_service.facts import FORM_OPTION, ShardSaved, form_of
+from loghub_service.facts import FORM_OPTION
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.refusals import RefusedCommand
-from loghub_service.pulsar.broker.store import Unreadable
 from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.pulsar.wire.errors import ServerError
-from loghub_service.storage.segment import Entry as SegmentEntry
-from loghub_service.storage.segment import LogDamaged
-from loghub_service.storage.shardlog import ShardLog, cursor_of
+from loghub_service.storage.shardlog import ShardLog
 from loghub_service.storage.shardlog import ordinal_of as ordinal_at
-from loghub_service.storage.stored_group import pulsar_origin_of, unpacked, with_pulsar_origin
-from loghub_service.subscription.events import ShardStart
+from loghub_service.storage.stored_group import with_pulsar_origin
+from loghub_service.subscribed_logs import SubscribedLogstore, readable
 
 T = TypeVar("T")
 _GROUPS_AT_ONCE = 256
@@ -64,30 +60,8 @@ def _of_append(error: BaseException) -> RefusedCommand:
     return RefusedCommand(ServerError.UNKNOWN_ERROR, "storage failed, the service stops")
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    try:
-        yield
-    except (LogDamaged, MalformedLogGroup) as error:
-        raise Unreadable(str(error)) from error
-
-
-class LogstoreWithShards:
+class LogstoreWithShards(SubscribedLogstore):
     """One logstore as a topic (`loghub_service.pulsar.broker.store.PulsarTopic`)."""
-
-    def __init__(self, engine: Engine, store: Logstore, form: RecordForm | None = None) -> None:
-        """``form`` None is that of the logstore."""
-        self._engine = engine
-        self._store = store
-        self.form = form_of(store.saved.options) if form is None else form
-
-    @property
-    def id(self) -> int:
-        return self._store.saved.id
-
-    @property
-    def name(self) -> str:
-        return self._store.saved.name
 
     @property
     def partitions(self) -> int:
@@ -95,23 +69,6 @@ class LogstoreWithShards:
 
     def in_form(self, form: RecordForm) -> "LogstoreWithShards":
         return LogstoreWithShards(self._engine, self._store, form)
-
-    def exists(self) -> bool:
-        return self._engine.catalog.logstores_by_id.get(self.id) is self._store
-
-    def shards(self) -> dict[int, ShardStart]:
-        starts = ((number, self.shard(number)) for number in self._store.shards)
-        return {number: start for number, start in starts if start is not None}
-
-    def shard(self, number: int) -> ShardStart | None:
-        saved, log = self._store.shards.get(number), self._log(number)
-        return None if saved is None or log is None else _start(saved, log)
-
-    def version(self) -> object:
-        return self._store.shard_map()
-
-    def key(self, shard: int) -> object | None:
-        return self._log(shard)
 
     async def append(
         self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
@@ -151,54 +108,11 @@ class LogstoreWithShards:
     def save_producer_epoch(self, partition: int, epoch: int) -> "asyncio.Future[object]":
         return self._engine.declarations.save_epoch(self.id, partition, epoch)
 
-    def _log(self, shard: int) -> ShardLog | None:
-        return self._engine.logs.get((self.id, shard))
-
-    async def read(
-        self, shard: int, first: int, *, max_logs: int, max_bytes: int, make: Callable[[GroupToSend], T]
-    ) -> tuple[list[T], int]:
-        log = self._log(shard)
-        if log is None:
-            return [], first
-        work = partial(self._read, log, first, max_logs, max_bytes, make)
-        with _readable():
-            return await in_turn(self._engine.pulling, work)
-
-    def _read(
-        self, log: ShardLog, first: int, max_logs: int, max_bytes: int, make: Callable[[GroupToSend], T]
-    ) -> tuple[list[T], int]:
-        end = log.extent.end_cursor
-        cursor = max(cursor_of(log, ordinal_of(first)), log.extent.oldest_cursor)
-        made: list[T] = []
-        logs = size = 0
-        while cursor < end and logs < max_logs and size < max_bytes:
-            groups = min(_GROUPS_AT_ONCE, max_logs - logs)
-            read = log.read(cursor=cursor, end_cursor=end, max_groups=groups, max_bytes=max_bytes - size)
-            for entry in read.entries:
-                made.append(make(self._stored(log, entry)))
-                logs += entry.logs
-                size += len(entry.group)
-                cursor = entry.cursor + 1
-                if logs >= max_logs:
-                    break
-            if not read.entries:
-                break
-        return made, position_of(ordinal_at(log, cursor))
-
-    def _stored(self, log: ShardLog, entry: SegmentEntry) -> GroupToSend:
-        return GroupToSend(
-            ordinal=ordinal_at(log, entry.cursor),
-            group=unpacked(entry.group),
-            origin=pulsar_origin_of(entry.group),
-            received_ms=entry.received_us // 1000,
-            raw=self.form is RecordForm.RAW,
-        )
-
     async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
-        log = self._log(shard)
+        log = self.log(shard)
         if log is None:
             return None
-        with _readable():
+        with readable():
             return await in_turn(self._engine.pulling, partial(self._last, log, make))
 
     def _last(self, log: ShardLog, make: Callable[[GroupToSend], T]) -> T | None:
@@ -207,28 +121,7 @@ class LogstoreWithShards:
             return None
         cursor = log.newest().next_cursor - 1
         read = log.read(cursor=cursor, end_cursor=cursor + 1, max_groups=1, max_bytes=1)
-        return make(self._stored(log, read.entries[0])) if read.entries else None
-
-    async def position_at(self, shard: int, unix_ms: int) -> int:
-        log = self._log(shard)
-        if log is None:
-            return 0
-        at_us = min(max(unix_ms, 0), _MAX_UNIX_MS) * 1000
-        with _readable():
-            cursor = await in_turn(
-                self._engine.pulling, lambda: log.cursor_at(at_us, now_us=self._engine.now_us())
-            )
-        return position_of(ordinal_at(log, cursor))
-
-
-def _start(saved: ShardSaved, log: ShardLog) -> ShardStart:
-    extent = log.extent
-    return ShardStart(
-        parents=saved.spec.parents,
-        mark=position_of(ordinal_at(log, extent.oldest_cursor)),
-        end=position_of(ordinal_at(log, extent.end_cursor)),
-        is_closed=saved.spec.read_only,
-    )
+        return make(self.stored(log, read.entries[0])) if read.entries else None
 
 
 async def create_topic(engine: Engine, project: str, name: str) -> None:

@@ -12,7 +12,7 @@ from loghub_service.http.server import ServerTls
 from loghub_service.pulsar.broker.call import EntryCache, PulsarBrokerLimits
 from loghub_service.pulsar.broker.connection import PulsarConnection
 from loghub_service.pulsar.broker.delivery import Outgoing
-from loghub_service.pulsar.broker.dispatch import EntryLengths
+from loghub_service.pulsar.broker.dispatch_entries import EntryLengths
 from loghub_service.pulsar.records.entries import EntryToSend
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_service.pulsar.broker.pulsar_place import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loghub_service.pulsar.broker.dispatch import Dispatch
-from loghub_service.pulsar.broker.store import Unreadable
+from loghub_service.dispatch.ports import Unreadable
+from loghub_service.pulsar.broker.dispatch_entries import DispatchEntries
 from loghub_service.pulsar.store.topics import LogstoreWithShards
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     EARLIEST,
@@ -227,12 +227,12 @@ def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch
         await other.subscribe(kind="Failover", consumer_name="2", permits=0)
         reads, may_read = asyncio.Event(), asyncio.Event()
 
-        async def logs_at(_dispatch: Dispatch, _shard: int, _first: int) -> int:
+        async def logs_at(_entries: DispatchEntries, _shard: int, _first: int) -> int:
             reads.set()
             await may_read.wait()
             return 2
 
-        monkeypatch.setattr(Dispatch, "logs_at", logs_at)
+        monkeypatch.setattr(DispatchEntries, "logs_at", logs_at)
         one.send("ack", consumer_id=0, ack_type=0, message_id=[at(batch)], request_id=None)
         await reads.wait()
         await sought(other, message_id=FIRST)

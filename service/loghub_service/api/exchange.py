@@ -1,0 +1,478 @@
+"""The exchange of a consumer with its subscription (docs/subscriptions-protocol.md 2).
+
+What a session is and when it ends is in `loghub_service.dispatch.sessions`, and who gets which log in
+`loghub_service.subscription`. This module brings both together with requests that wait, with log groups that
+are read in threads, and with the disk.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NoReturn
+
+import msgspec
+
+from loghub.domain.log_position import group_end, ordinal_of, position_of
+from loghub.wire import cursor as wire_cursor
+from loghub.wire import names
+from loghub.wire.errors import Code
+from loghub.wire.subscriptions import (
+    EXCHANGE_MEDIA_TYPE,
+    MAX_ANSWER_BYTES,
+    MAX_DELAY_S,
+    MAX_IDS,
+    MAX_LEASE_S,
+    MAX_LOGS,
+    MAX_PRIORITY,
+    MAX_SLOT_RANGES,
+    MIN_LEASE_S,
+    DeliveredGroup,
+    Exchange,
+    Exchanged,
+    LeaseGrain,
+)
+from loghub_service.api.subscriptions import (
+    FoundSubscription,
+    active_shards,
+    backlog_of,
+    find,
+    opened,
+)
+from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.sessions import ConsumerSession, Dealt, begin_call, end_call
+from loghub_service.engine import Engine
+from loghub_service.errors import failure
+from loghub_service.messages import EMPTY, Request, ServiceResponse
+from loghub_service.polls import wait_for_change
+from loghub_service.storage.shardlog import ShardLog, cursor_of
+from loghub_service.storage.stored_group import packed_list
+from loghub_service.subscription.acked import Run
+from loghub_service.subscription.events import (
+    Ack,
+    AckUpTo,
+    Allow,
+    DeliveredRun,
+    Join,
+    Redeliver,
+    Refusal,
+)
+
+_SESSION_DIGITS = 24
+_MAX_NONCE = 64
+_MAX_NUMBER = 1 << 53
+_BACKLOG_S = 1.0  # between two counts for a session
+# An acknowledgment of a range is applied group by group.
+_MAX_GROUPS = 100_000
+_REFUSALS = {
+    Refusal.CONSUMER_BUSY: "another consumer excludes this one: an exclusive one, or one with chosen slots",
+    Refusal.SLOTS_TAKEN: "another consumer has some of the slots",
+}
+
+
+async def exchange(engine: Engine, request: Request, *, ls: str, sub: str) -> ServiceResponse:
+    wanted = _decoded(request)
+    _check(engine, wanted)
+    found = find(engine, request, ls, sub)
+    if wanted.type is not found.saved.state.settings.type:
+        raise failure(
+            Code.SUBSCRIPTION_MISMATCH,
+            f"subscription {sub} is {found.saved.state.settings.type.value}, not {wanted.type.value}",
+        )
+    session = _session(engine, found, wanted)
+    if session is None:
+        await _settle_late(engine, found, wanted)
+    begin_call(session, engine.clock.monotonic_s())
+    try:
+        call = _Call(engine, request, found, session, wanted, ls)
+        return await call.run()
+    finally:
+        end_call(session, engine.clock.monotonic_s())
+
+
+def _decoded(request: Request) -> Exchange:
+    try:
+        return msgspec.msgpack.decode(request.body, type=Exchange)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise failure(Code.PARAMETER_INVALID, f"the body is no exchange: {error}") from error
+
+
+def _check(engine: Engine, wanted: Exchange) -> None:
+    names.CONSUMER.check(wanted.consumer)
+    runs = [*wanted.acks.values(), *wanted.release.values(), *(nack.runs for nack in wanted.nacks)]
+    most_s = engine.settings.limits.poll_s
+    rules = {
+        f"lease_s is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} s": MIN_LEASE_S <= wanted.lease_s <= MAX_LEASE_S,
+        f"priority is 0 to {MAX_PRIORITY}": 0 <= wanted.priority <= MAX_PRIORITY,
+        f"slots are at most {MAX_SLOT_RANGES} ranges": len(wanted.slots or ()) <= MAX_SLOT_RANGES,
+        f"nonce has at most {_MAX_NONCE} characters": len(wanted.nonce) <= _MAX_NONCE,
+        f"an exchange names at most {MAX_IDS} runs": sum(map(len, runs)) <= MAX_IDS,
+        "a run is two positions, the second above the first": all(
+            0 <= first < stop < 1 << 63 for some in runs for first, stop in some
+        ),
+        f"an exchange settles at most {_MAX_GROUPS} log groups": sum(
+            ordinal_of(stop - 1) - ordinal_of(first) + 1 for some in runs for first, stop in some
+        )
+        <= _MAX_GROUPS,
+        f"delay_s is 0 to {MAX_DELAY_S:g} s": all(0 <= nack.delay_s <= MAX_DELAY_S for nack in wanted.nacks),
+        f"max_logs is at most {MAX_LOGS}": 0 <= wanted.max_logs <= MAX_LOGS,
+        f"max_bytes is at most {MAX_ANSWER_BYTES}": 0 <= wanted.max_bytes <= MAX_ANSWER_BYTES,
+        f"wait_s is at most {most_s} s": 0 <= wanted.wait_s <= most_s,
+        "number is 1 or more": wanted.number is None or 1 <= wanted.number <= _MAX_NUMBER,
+    }
+    for words, holds in rules.items():
+        if not holds:
+            raise failure(Code.PARAMETER_INVALID, words)
+    if wanted.grain is LeaseGrain.RANGE:
+        raise failure(Code.NOT_IMPLEMENTED, "this service deals single logs: leave out grain")
+
+
+# Joining
+
+
+def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> ConsumerSession | None:
+    """The session that the exchange names, or a new one; None if it has ended."""
+    key = found.logs.id, found.saved.name
+    if wanted.session:
+        session = engine.sessions.find(key, wanted.session)
+        return session if session is not None and session.name == wanted.consumer else None
+    now_s = engine.clock.monotonic_s()
+    known = engine.sessions.named(key, wanted.consumer)
+    if known is not None:
+        if wanted.nonce and known.nonce == wanted.nonce:
+            return known  # the answer to the first attempt was lost
+        raise failure(
+            Code.SUBSCRIPTION_BUSY,
+            f"consumer {wanted.consumer} has a session that lives until its {known.lease_s:g} s are over",
+        )
+    return _join(engine, found, wanted, now_s)
+
+
+def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> ConsumerSession:
+    session = ConsumerSession(
+        id=engine.random.hex(_SESSION_DIGITS),
+        subscription=(found.logs.id, found.saved.name),
+        name=wanted.consumer,
+        number=next(engine.dispatches.numbers),
+        nonce=wanted.nonce,
+        lease_s=wanted.lease_s,
+        bodies=wanted.bodies,
+        expires_s=now_s + wanted.lease_s,
+        seen_s=now_s,
+    )
+    with opened(engine, found) as dispatch:
+        dispatch.refresh()
+        refusal = dispatch.join(
+            session,
+            Join(
+                consumer=session.number,
+                name=session.name,
+                type=wanted.type,
+                shards=None,
+                priority=wanted.priority,
+                slots=wanted.slots,
+            ),
+        )
+    if refusal is Refusal.TOO_MANY_CONSUMERS:
+        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, "the subscription has the most consumers")
+    if refusal is Refusal.BAD_SLOTS:
+        raise failure(Code.PARAMETER_INVALID, "ranges of slots lie in 0 to 65535 and do not overlap")
+    if refusal is not None:
+        raise failure(Code.SUBSCRIPTION_BUSY, _REFUSALS.get(refusal, refusal.value))
+    engine.sessions.add(session)
+    return session
+
+
+async def _settle_late(engine: Engine, found: FoundSubscription, wanted: Exchange) -> NoReturn:
+    """The session has ended. Where no order is kept, its acknowledgments count all the same."""
+    taken = ""
+    if not wanted.type.is_ordered and wanted.acks:
+        with opened(engine, found) as dispatch:
+            dispatch.refresh()
+            for shard, runs in wanted.acks.items():
+                dispatch.apply(Ack(shard=shard, runs=list(_by_group(runs))))
+        if wanted.is_durable:
+            await found.saved.durable()
+        taken = "; its acknowledgments were taken"
+    raise failure(
+        Code.SUBSCRIPTION_FENCED, f"the session of consumer {wanted.consumer} has ended{taken}: join again"
+    )
+
+
+def _by_group(runs: Sequence[Run]) -> Iterator[Run]:
+    """The runs cut where log groups end."""
+    for first, stop in runs:
+        while first < stop:
+            end = min(stop, group_end(first))
+            yield first, end
+            first = end
+
+
+@dataclass(slots=True)
+class _Receipt:
+    """What became of what was settled."""
+
+    rejected: int = 0
+    fenced: tuple[int, ...] = ()
+
+
+class _Call:
+    """One exchange of a session."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: Request,
+        found: FoundSubscription,
+        session: ConsumerSession,
+        wanted: Exchange,
+        ls: str,
+    ) -> None:
+        self._engine = engine
+        self._request = request
+        self._found = found
+        self._session = session
+        self._wanted = wanted
+        self._ls = ls
+
+    @property
+    def _dispatch(self) -> Dispatch:
+        dispatch = self._engine.dispatches.get(self._found.logs.id, self._found.saved.name)
+        if dispatch is None or self._session.is_closed:
+            self._gone()
+        return dispatch
+
+    def _gone(self) -> NoReturn:
+        find(self._engine, self._request, self._ls, self._found.saved.name)
+        raise failure(
+            Code.SUBSCRIPTION_FENCED, f"the session of consumer {self._session.name} has ended: join again"
+        )
+
+    async def run(self) -> ServiceResponse:
+        wanted, session = self._wanted, self._session
+        receipt = self._settle()
+        if wanted.is_durable and (wanted.acks or not wanted.session):
+            await self._found.saved.durable()
+        if wanted.leave:
+            self._engine.sessions.end(session)
+            return _answer(replace(self._described(receipt, ()), session=""))
+        if wanted.number is None:
+            return _answer(self._described(receipt, ()))
+        return await self._receive(wanted.number, receipt)
+
+    # Settling
+
+    def _settle(self) -> _Receipt:
+        wanted, dispatch, receipt = self._wanted, self._dispatch, _Receipt()
+        acks = {shard: list(_by_group(runs)) for shard, runs in wanted.acks.items()}
+        nacks = [(nack, list(_by_group(nack.runs))) for nack in wanted.nacks]
+        released = {shard: list(_by_group(runs)) for shard, runs in wanted.release.items()}
+        named = {*acks, *released, *(nack.shard for nack in wanted.nacks)}
+        if wanted.type.is_ordered:
+            active = active_shards(dispatch.saved.state.shards, self._session.number)
+            receipt.fenced = tuple(sorted(named - set(active)))
+        for shard, runs in acks.items():
+            if shard not in receipt.fenced:
+                receipt.rejected += self._ack(dispatch, shard, runs)
+        for nack, runs in nacks:
+            if nack.shard not in receipt.fenced:
+                self._redeliver(nack.shard, runs, delay_s=nack.delay_s, is_counted=True)
+        for shard, runs in released.items():
+            if shard not in receipt.fenced:
+                self._redeliver(shard, runs, delay_s=0.0, is_counted=False)
+        return receipt
+
+    def _ack(self, dispatch: Dispatch, shard: int, runs: list[Run]) -> int:
+        """How many could not be taken. What ends at the mark and goes on is one step in an ordered type."""
+        cursor = dispatch.saved.state.shards.get(shard)
+        if cursor is None:
+            return len(runs)
+        stop = cursor.acked.mark
+        if self._wanted.type.is_ordered:
+            for first, end in runs:
+                stop = max(stop, end) if first <= stop else stop
+        if stop > cursor.acked.mark and stop <= cursor.end:
+            dispatch.apply(AckUpTo(shard=shard, stop=stop))
+            runs = [(first, end) for first, end in runs if end > stop]
+        return dispatch.apply(Ack(shard=shard, runs=runs)).rejected if runs else 0
+
+    def _redeliver(self, shard: int, runs: list[Run], *, delay_s: float, is_counted: bool) -> None:
+        if self._wanted.type.is_ordered:
+            self._session.drop(shard)
+        self._dispatch.apply(
+            Redeliver(
+                consumer=self._session.number,
+                shard=shard,
+                runs=runs,
+                delay_s=delay_s,
+                is_counted=is_counted,
+            )
+        )
+
+    # Receiving
+
+    async def _receive(self, number: int, receipt: _Receipt) -> ServiceResponse:
+        session, wanted, engine = self._session, self._wanted, self._engine
+        if number not in (session.last_number, session.last_number + 1):
+            raise failure(
+                Code.PARAMETER_INVALID,
+                f"the number of a receive is {session.last_number + 1}, or {session.last_number} to get the "
+                "last answer again",
+            )
+        session.turn += 1
+        session.wake()  # an earlier receive is over
+        turn, changes = session.turn, session.changes
+        if number == session.last_number:
+            return await self._send(number, self._still_out(), receipt)
+        self._allow(max(0, wanted.max_logs - session.queued_logs))
+        woken = asyncio.Event()
+        session.wake = woken.set
+
+        def has_changed() -> bool:
+            is_over = session.turn != turn or session.is_closed
+            return is_over or bool(session.queue) or session.changes != changes
+
+        poll_name = f"subscription session {session.id}"
+        with engine.polls.place(self._request, poll_name, watched=1, wake=woken.set) as poll:
+            await wait_for_change(self._request, poll, woken, wait_s=wanted.wait_s, has_changed=has_changed)
+        if self._request.is_gone():
+            return EMPTY
+        if session.is_closed:
+            self._gone()
+        if session.turn != turn:
+            return _answer(self._described(receipt, ()))
+        self._allow(0)  # so that what comes now is for those who wait
+        return await self._send(number, session.take(), receipt)
+
+    def _allow(self, permits: int) -> None:
+        shards = self._wanted.shards
+        only = None if shards is None else frozenset(shards)
+        self._dispatch.apply(Allow(consumer=self._session.number, permits=permits, only=only))
+
+    def _still_out(self) -> list[Dealt]:
+        state, number = self._dispatch.saved.state, self._session.number
+        dealt = []
+        for shard, runs in self._session.last:
+            cursor, consumer = state.shards.get(shard), state.consumers.get(number)
+            if cursor is not None and consumer is not None and number in cursor.members:
+                left = cursor.queue.still_out(consumer, runs)
+                if left:
+                    dealt.append((shard, left))
+        return dealt
+
+    async def _send(self, number: int, dealt: list[Dealt], receipt: _Receipt) -> ServiceResponse:
+        """Read the log groups. What does not fit waits for the next answer, all of it if the reading
+        fails."""
+        session, epochs = self._session, dict(self._session.epochs)
+        logs = {shard: log for shard, _ in dealt if (log := self._log(shard)) is not None}
+        pieces = list(_pieces(dealt))
+        done = 0
+        try:
+            async with self._engine.pulling:
+                groups, done = await asyncio.to_thread(
+                    _read, logs, pieces, bodies=session.bodies, max_bytes=self._wanted.max_bytes
+                )
+            session.last_number = number
+            session.last = [(shard, runs) for shard, _, runs in pieces[:done]]
+        finally:
+            session.put_back([(shard, runs) for shard, _, runs in pieces[done:]], epochs)
+        return _answer(self._described(receipt, tuple(groups), await self._backlog()))
+
+    def _log(self, shard: int) -> ShardLog | None:
+        return self._engine.logs.get((self._found.logs.id, shard))
+
+    async def _backlog(self) -> dict[int, int | None]:
+        """Counted once in a second: it may read the disk."""
+        session, now_s = self._session, self._engine.clock.monotonic_s()
+        if now_s - session.backlog_s < _BACKLOG_S:
+            return session.backlog
+        cursors = self._found.saved.state.shards.values()
+        counted = [
+            (cursor.shard, log, cursor.backlog) for cursor in cursors if (log := self._log(cursor.shard))
+        ]
+        now_us = self._engine.now_us()
+        session.backlog = await asyncio.to_thread(
+            lambda: {shard: backlog_of(log, backlog, now_us) for shard, log, backlog in counted}
+        )
+        session.backlog_s = now_s
+        return session.backlog
+
+    def _described(
+        self,
+        receipt: _Receipt,
+        groups: tuple[DeliveredGroup, ...],
+        backlog: dict[int, int | None] | None = None,
+    ) -> Exchanged:
+        session, shards = self._session, self._found.saved.state.shards
+        return Exchanged(
+            session=session.id,
+            lease_s=session.lease_s,
+            groups=groups,
+            shards={shard: cursor.state for shard, cursor in shards.items() if cursor.state is not None},
+            active=active_shards(shards, session.number),
+            end_cursors={
+                shard: wire_cursor.encode(log.extent.end_cursor)
+                for shard in shards
+                if (log := self._log(shard)) is not None
+            },
+            backlog=session.backlog if backlog is None else backlog,
+            rejected=receipt.rejected,
+            fenced=receipt.fenced,
+        )
+
+
+def _answer(exchanged: Exchanged) -> ServiceResponse:
+    return ServiceResponse(
+        body=msgspec.msgpack.encode(exchanged), content_type=EXCHANGE_MEDIA_TYPE, is_repeatable=True
+    )
+
+
+Piece = tuple[int, int, list[DeliveredRun]]  # a shard, the ordinal of a log group, and what is meant of it
+
+
+def _pieces(dealt: Sequence[Dealt]) -> Iterator[Piece]:
+    """What was dealt, log group by log group."""
+    for shard, runs in dealt:
+        for ordinal, of_group in groupby(runs, lambda run: ordinal_of(run[0])):
+            yield shard, ordinal, list(of_group)
+
+
+def _read(
+    logs: dict[int, ShardLog], pieces: Sequence[Piece], *, bodies: bool, max_bytes: int
+) -> tuple[list[DeliveredGroup], int]:
+    """The log groups of these pieces in their order, as many as fit, but at least one; and how many pieces
+    are done with that. What has expired, or was deleted with its shard, is left out. Blocks."""
+    groups: list[DeliveredGroup] = []
+    size = 0
+    for done, (shard, ordinal, runs) in enumerate(pieces):
+        if size >= max_bytes and groups:
+            return groups, done
+        log = logs.get(shard)
+        group = None if log is None else _group(log, shard, ordinal, runs, bodies=bodies)
+        if group is not None:
+            size += len(group.body.content) if group.body is not None else 0
+            if size > max_bytes and groups:
+                return groups, done
+            groups.append(group)
+    return groups, len(pieces)
+
+
+def _group(
+    log: ShardLog, shard: int, ordinal: int, runs: Sequence[DeliveredRun], *, bodies: bool
+) -> DeliveredGroup | None:
+    cursor = cursor_of(log, ordinal)
+    read = log.read(cursor=cursor, end_cursor=cursor + 1, max_groups=1, max_bytes=1)
+    if not read.entries or read.entries[0].cursor != cursor:
+        return None
+    entry, begin = read.entries[0], position_of(ordinal)
+    indexes = [position - begin for first, stop, _ in runs for position in range(first, stop)]
+    counts = [count for first, stop, count in runs for _ in range(first, stop)]
+    return DeliveredGroup(
+        shard=shard,
+        cursor=wire_cursor.encode(cursor),
+        ordinal=ordinal,
+        body=packed_list(entry.group) if bodies else None,
+        indexes=None if indexes == list(range(entry.logs)) else tuple(indexes),
+        redeliveries=tuple(counts) if any(counts) else (),
+        received_us=entry.received_us,
+    )

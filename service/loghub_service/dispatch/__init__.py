@@ -1,0 +1,1 @@
+"""Subscriptions while they have consumers, of whatever endpoint."""

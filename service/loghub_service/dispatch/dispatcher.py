@@ -1,0 +1,410 @@
+"""One subscription while it has consumers: gives the pure core its events, and carries out what follows.
+
+What the consumers ask for comes by `Dispatch.apply`. What the logs do comes from here: appends, splits and
+merges, retention, the time of delayed logs, and the log groups that the core wants to be read. A consumer
+gets positions; what is sent of them is its endpoint's matter.
+
+A subscription without consumers is not followed. What happened meanwhile is caught up before the first one
+joins.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import structlog
+
+from loghub.clock import Clock
+from loghub.domain.log_position import position_of
+from loghub.wire.loggroup import raw_logs
+from loghub_service.connections.service_ports import Watch
+from loghub_service.dispatch.keys import slots_of
+from loghub_service.dispatch.ports import (
+    Preparation,
+    Receiver,
+    SavedSubscription,
+    SubscribedLogs,
+    Unreadable,
+)
+from loghub_service.pulsar.records.entries import GroupToSend
+from loghub_service.subscription.events import (
+    Appended,
+    DelayPassed,
+    DispatchOutcome,
+    Event,
+    Expired,
+    Flow,
+    GroupsLoaded,
+    Join,
+    LeaveSubscription,
+    LoadedEntry,
+    LoadGroups,
+    Refusal,
+    ShardStart,
+    SubscribedShards,
+)
+from loghub_service.subscription.step import next_deadline
+
+_log = structlog.get_logger("loghub_service.dispatch")
+_DAMAGE_WAIT_S = 5.0  # until a log that cannot be read is tried again
+# For which a subscription waits for the consumers that a seek has closed.
+_REJOIN_S = 60.0
+# Between two looks at what nothing notifies of: splits, merges and retention.
+_LOOK_S = 1.0
+LOAD_BYTES = 1 << 20  # of the log groups that are read at once, the last of which may exceed it
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadGroup:
+    """A log group that was read, as far as the core and the endpoint have to know it."""
+
+    ordinal: int
+    logs: int
+    slots: tuple[int, ...] | None  # of each log, in KeyShared
+    not_before_ms: int | None  # unix milliseconds
+    prepared: Any
+
+
+class DispatchCounts:
+    """Totals since the start."""
+
+    def __init__(self) -> None:
+        self.delivered_logs = 0
+        self.redelivered_logs = 0  # that their consumers wanted again
+        self.failed = 0  # subscriptions that could not go on, by an error of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchContext:
+    """What all subscriptions share. ``now_ms`` is the time by which logs are received, in unix milliseconds,
+    and ``forget`` deletes a subscription that is not durable, by its logstore and name."""
+
+    clock: Clock
+    watch: Callable[[], Watch]
+    now_ms: Callable[[], int]
+    forget: Callable[[int, str], None]
+
+
+class Dispatch:
+    """Call `join` before anything else, and `leave` for each consumer that is gone."""
+
+    def __init__(
+        self,
+        context: DispatchContext,
+        counts: DispatchCounts,
+        logs: SubscribedLogs,
+        saved: SavedSubscription,
+        on_end: Callable[["Dispatch"], None],
+    ) -> None:
+        """``on_end`` is called when the last consumer has left."""
+        self.logs = logs
+        self.saved = saved
+        self.preparation: Preparation | None = None
+        self.consumers: dict[int, Receiver] = {}
+        self._context = context
+        self._counts = counts
+        self._on_end = on_end
+        self._version: object = None
+        self._watched: set[int] = set()
+        self._watch = context.watch()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s: float | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self.refresh()
+        self._start(self._follow_arrivals())
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.saved.state.settings.type.is_ordered
+
+    # Consumers
+
+    def join(self, receiver: Receiver, event: Join | None) -> Refusal | None:
+        """Why the consumer cannot join. Without an event it belongs to a shard that does not exist."""
+        if event is not None:
+            self.consumers[receiver.number] = receiver
+            refusal = self.apply(event).refusal
+            if refusal is not None:
+                del self.consumers[receiver.number]
+                return refusal
+        self.consumers[receiver.number] = receiver
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        return None
+
+    def leave(self, receiver: Receiver) -> None:
+        """What is out at the consumer goes to others. Ends the dispatch if it was the last one."""
+        if self.consumers.pop(receiver.number, None) is None:
+            return
+        if receiver.number in self.saved.state.consumers:
+            self.apply(LeaveSubscription(consumer=receiver.number))
+        self.end_if_empty()
+
+    def end_if_empty(self) -> None:
+        """End unless there is a consumer, or one is expected after a seek."""
+        if not self.consumers and self._waiting is None:
+            self.end()
+
+    def end(self) -> None:
+        """Follow the logs no more."""
+        for task in self._tasks:
+            task.cancel()
+        for timer in (self._timer, self._waiting):
+            if timer is not None:
+                timer.cancel()
+        self._watch.close()
+        self._on_end(self)
+
+    def close_all(self, numbers: Iterable[int]) -> None:
+        """Tell these consumers to join again; the subscription waits a while for them."""
+        for number in tuple(numbers):
+            receiver = self.consumers.pop(number, None)
+            if receiver is None:
+                continue
+            if number in self.saved.state.consumers:
+                self.apply(LeaveSubscription(consumer=number))
+            receiver.closed()
+        if not self.consumers and self._waiting is None:
+            self._waiting = asyncio.get_running_loop().call_later(_REJOIN_S, self._waited)
+
+    def _waited(self) -> None:
+        self._waiting = None
+        self.end_if_empty()
+
+    # Events
+
+    def apply(self, event: Event) -> DispatchOutcome:
+        outcome = self.saved.apply(event, now=self._context.clock.monotonic_s())
+        for change in outcome.active:
+            receiver = self.consumers.get(change.consumer)
+            if receiver is not None:
+                receiver.active_changed(change.shard, is_active=change.is_active)
+        for delivery in outcome.deliveries:
+            receiver = self.consumers.get(delivery.consumer)
+            if receiver is not None:
+                self._count(delivery.runs)
+                receiver.deliver(delivery)
+        for load in outcome.loads:
+            self._start(self._load(load))
+        self._set_timer()
+        if outcome.closed:
+            self.close_all(outcome.closed)
+        return outcome
+
+    def _count(self, runs: Iterable[tuple[int, int, int]]) -> None:
+        for first, stop, redeliveries in runs:
+            logs = stop - first
+            self._counts.delivered_logs += logs
+            if redeliveries:
+                self._counts.redelivered_logs += logs
+
+    def give_back(self, receiver: Receiver, logs: int) -> None:
+        """Permits of logs that are not there any more."""
+        if receiver.number in self.saved.state.consumers and logs:
+            self.apply(Flow(consumer=receiver.number, permits=logs))
+
+    def refresh(self) -> None:
+        """Take over how the shards are now."""
+        if not self.logs.exists():
+            self.close_all(self.consumers)
+            return
+        version = self.logs.version()
+        starts = self.logs.shards()
+        if version is not self._version:
+            self._version = version
+            self.apply(SubscribedShards(shards=starts))
+            for shard in starts:
+                key = self.logs.key(shard)
+                if key is not None:
+                    self._watched.add(shard)
+                    self._watch.add(key, shard)
+            for shard in self._watched - starts.keys():
+                self._watched.remove(shard)
+                self._watch.remove(shard)
+        for shard, start in starts.items():
+            self._refresh_shard(shard, start)
+
+    def _refresh_shard(self, shard: int, start: ShardStart) -> None:
+        cursor = self.saved.state.shards.get(shard)
+        if cursor is None:
+            return
+        if cursor.acked.mark < start.mark:
+            self.apply(Expired(shard=shard, position=start.mark))
+        if cursor.end < start.end or cursor.is_closed is not start.is_closed:
+            self.apply(Appended(shard=shard, end=start.end, is_closed=start.is_closed))
+
+    def _refresh_marked(self, label: Hashable) -> None:
+        start = self.logs.shard(label) if isinstance(label, int) else None
+        if isinstance(label, int) and start is not None:
+            self._refresh_shard(label, start)
+
+    async def _follow_arrivals(self) -> None:
+        watch = self._watch
+        while True:
+            watch.expect(watch.bytes + 1)
+            marked = watch.take_marked()
+            if not marked:
+                await watch.wait()
+            elif self.logs.version() is not self._version:
+                self.refresh()
+            else:
+                for shard in marked:
+                    self._refresh_marked(shard)
+
+    def _set_timer(self) -> None:
+        deadline_s = next_deadline(self.saved.state)
+        if deadline_s == self._timer_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_s = None, deadline_s
+        if deadline_s is not None:
+            wait_s = max(0.0, deadline_s - self._context.clock.monotonic_s())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = self._timer_s = None
+        self.apply(DelayPassed())
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a subscription cannot go on", exc_info=task.exception(), subscription=self.saved.name)
+            self._counts.failed += 1
+            self.close_all(self.consumers)
+
+    # Reading
+
+    async def _load(self, load: LoadGroups) -> None:
+        preparation = self.preparation
+        make = partial(
+            _read_group,
+            preparation=preparation,
+            key=self.saved.state.settings.key if load.with_slots else None,
+        )
+        try:
+            groups, after = await self.logs.read(
+                load.shard, load.first, max_logs=load.max_logs, max_bytes=LOAD_BYTES, make=make
+            )
+        except Unreadable as error:
+            _log.error("a subscription waits: log data cannot be read", error=str(error), shard=load.shard)
+            await asyncio.sleep(_DAMAGE_WAIT_S)
+            groups, after = [], load.first
+        if preparation is not None and preparation is self.preparation:
+            for group in groups:
+                preparation.keep(load.shard, group.prepared)
+        self.apply(
+            GroupsLoaded(
+                shard=load.shard,
+                load=load.number,
+                entries=[entry for group in groups for entry in self._entries(group, preparation)],
+                next=after,
+            )
+        )
+
+    def _entries(self, group: _ReadGroup, preparation: Preparation | None) -> Iterator[LoadedEntry]:
+        """The group as the core delivers it: in ordered types in the pieces that the endpoint can send."""
+        first = position_of(group.ordinal)
+        if not self.is_ordered:
+            not_before_s = 0.0
+            if group.not_before_ms is not None:
+                ahead_s = (group.not_before_ms - self._context.now_ms()) / 1000
+                not_before_s = self._context.clock.monotonic_s() + ahead_s
+            yield LoadedEntry(first, group.logs, slots=group.slots, not_before_s=not_before_s)
+            return
+        pieces = (group.logs,) if preparation is None else preparation.pieces(group.prepared)
+        for number, logs in enumerate(pieces, 1):
+            yield LoadedEntry(first, logs, is_last=number == len(pieces))
+            first += logs
+
+
+def _read_group(
+    group: GroupToSend, *, preparation: Preparation | None, key: tuple[str, ...] | None
+) -> _ReadGroup:
+    """Called in a thread."""
+    return _ReadGroup(
+        ordinal=group.ordinal,
+        logs=sum(1 for _ in raw_logs(group.group)),
+        slots=None if key is None else slots_of(group, key),
+        not_before_ms=None if group.origin is None else group.origin.deliver_at_ms,
+        prepared=None if preparation is None else preparation.prepare(group),
+    )
+
+
+class Dispatches:
+    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` are those of
+    consumers."""
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.numbers = count(1)
+        self.counts = DispatchCounts()
+        self._context = context
+        self._open: dict[tuple[int, str], Dispatch] = {}
+        self._changes: dict[int, object] = {}  # by logstore, as its subscriptions know them
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[Dispatch]:
+        return iter(tuple(self._open.values()))
+
+    def of(self, logs: SubscribedLogs, saved: SavedSubscription) -> Dispatch:
+        """The dispatch of a subscription, which is opened for its first consumer."""
+        key = logs.id, saved.name
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = Dispatch(self._context, self.counts, logs, saved, self._ended)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look_again)
+        return found
+
+    def get(self, logstore: int, name: str) -> Dispatch | None:
+        """The dispatch of a subscription if it is open."""
+        return self._open.get((logstore, name))
+
+    def close(self) -> None:
+        """Follow the logs no more, because the service stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for dispatch in self:
+            dispatch.end()
+
+    def look(self) -> None:
+        """Notice what nothing notifies of. Each logstore is compared once, however many subscriptions it
+        has."""
+        changes: dict[int, object] = {}
+        for dispatch in self:
+            logs = dispatch.logs
+            if not logs.exists():
+                dispatch.close_all(dispatch.consumers)
+                dispatch.end()  # nobody can come back
+                continue
+            if logs.id not in changes:
+                changes[logs.id] = logs.changes()
+            if logs.id not in self._changes or self._changes[logs.id] != changes[logs.id]:
+                dispatch.refresh()
+        self._changes = changes
+
+    def _look_again(self) -> None:
+        self._timer = None
+        try:
+            self.look()
+        except Exception:  # noqa: BLE001 - it is logged, and the next attempt may succeed
+            _log.exception("changes of shards not noticed")
+        if self._open:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look_again)
+
+    def _ended(self, dispatch: Dispatch) -> None:
+        saved, logstore = dispatch.saved, dispatch.logs.id
+        if self._open.get((logstore, saved.name)) is dispatch:
+            del self._open[logstore, saved.name]
+        if not saved.state.settings.is_durable:
+            self._context.forget(logstore, saved.name)

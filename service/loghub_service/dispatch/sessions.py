@@ -1,0 +1,155 @@
+"""The consumers of subscriptions over HTTP: which there are, and what each of them has been dealt.
+
+Nothing here waits or has a clock: the time is handed in, in monotonic seconds.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from loghub_service.subscription.events import DeliveredRun, Delivery
+
+SubscriptionKey = tuple[int, str]  # the logstore's id and the subscription's name
+Dealt = tuple[int, list[DeliveredRun]]  # a shard, and what is dealt of it
+
+# The table is looked at every second. After a longer gap the service itself was stopped or overloaded, so its
+# clients could not exchange, and every lease is longer by the gap.
+LOOK_S = 1.0
+
+
+def _nothing() -> None:
+    """Nobody waits."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ConsumerSession:
+    """One consumer (`loghub_service.dispatch.ports.Receiver`).
+
+    ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
+    ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
+    counts how often the consumer became active for a shard or stood by. ``wake`` is called when something has
+    happened.
+    """
+
+    id: str
+    subscription: SubscriptionKey
+    name: str
+    number: int
+    nonce: str
+    lease_s: float
+    bodies: bool
+    expires_s: float
+    seen_s: float
+    in_progress: int = 0
+    is_closed: bool = False
+    turn: int = 0
+    changes: int = 0
+    last_number: int = 0
+    last: list[Dealt] = field(default_factory=list)
+    queue: deque[Dealt] = field(default_factory=deque)
+    epochs: dict[int, int] = field(default_factory=dict)
+    wake: Callable[[], None] = _nothing
+    endpoint: str = "http"
+    backlog: dict[int, int | None] = field(default_factory=dict)  # as it was at ``backlog_s``
+    backlog_s: float = float("-inf")
+
+    @property
+    def queued_logs(self) -> int:
+        return sum(stop - first for _, runs in self.queue for first, stop, _ in runs)
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.queue.append((delivery.shard, delivery.runs))
+        self.wake()
+
+    def active_changed(self, shard: int, *, is_active: bool) -> None:
+        self.changes += 1
+        if not is_active:
+            self.drop(shard)
+        self.wake()
+
+    def closed(self) -> None:
+        self.is_closed = True
+        self.queue.clear()
+        self.wake()
+
+    def drop(self, shard: int) -> None:
+        """What was dealt of the shard and is not settled comes again, here or at another consumer."""
+        self.queue = deque(dealt for dealt in self.queue if dealt[0] != shard)
+        self.last = [dealt for dealt in self.last if dealt[0] != shard]
+        self.epochs[shard] = self.epochs.get(shard, 0) + 1
+
+    def take(self) -> list[Dealt]:
+        """All that is queued."""
+        taken, self.queue = list(self.queue), deque()
+        return taken
+
+    def put_back(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> None:
+        """What did not fit into an answer is the first of the next one, unless it was dropped since
+        ``epochs``."""
+        same = [one for one in dealt if self.epochs.get(one[0], 0) == epochs.get(one[0], 0)]
+        self.queue.extendleft(reversed(same))
+
+
+class SessionTable:
+    """All sessions of the service."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, ConsumerSession] = {}
+        self._by_name: dict[tuple[SubscriptionKey, str], ConsumerSession] = {}
+        self._looked_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[ConsumerSession]:
+        return iter(tuple(self._by_id.values()))
+
+    def find(self, subscription: SubscriptionKey, session: str) -> ConsumerSession | None:
+        """A session that has not ended."""
+        found = self._by_id.get(session)
+        return None if found is None or found.subscription != subscription or found.is_closed else found
+
+    def named(self, subscription: SubscriptionKey, consumer: str) -> ConsumerSession | None:
+        """The session of a consumer that has not ended."""
+        found = self._by_name.get((subscription, consumer))
+        return None if found is None or found.is_closed else found
+
+    def add(self, session: ConsumerSession) -> None:
+        """No session of its name is there that has not ended."""
+        before = self._by_name.get((session.subscription, session.name))
+        if before is not None:
+            self.remove(before)
+        self._by_id[session.id] = session
+        self._by_name[session.subscription, session.name] = session
+
+    def remove(self, session: ConsumerSession) -> None:
+        """The session has ended; it may be gone already."""
+        session.is_closed = True
+        if self._by_id.pop(session.id, None) is session:
+            del self._by_name[session.subscription, session.name]
+
+    def ended(self, now_s: float) -> list[ConsumerSession]:
+        """The sessions to be removed: those whose lease is over, and those that were closed. Call it every
+        `LOOK_S`, while there are any."""
+        gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+        self._looked_s = now_s if self._by_id else None
+        ended = []
+        for session in self._by_id.values():
+            if gap_s > 2 * LOOK_S:
+                session.expires_s += gap_s
+            if session.is_closed or (not session.in_progress and session.expires_s <= now_s):
+                ended.append(session)
+        return ended
+
+
+def begin_call(session: ConsumerSession, now_s: float) -> None:
+    """A call of the session: a sign of life."""
+    session.in_progress += 1
+    session.seen_s = now_s
+
+
+def end_call(session: ConsumerSession, now_s: float) -> None:
+    """The lease begins again."""
+    session.in_progress -= 1
+    session.seen_s = now_s
+    session.expires_s = now_s + session.lease_s
