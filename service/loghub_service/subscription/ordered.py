@@ -153,6 +153,7 @@ class OrderedQueue:
         active, runs = self.active, list[DeliveredRun]()
         if active is None:
             return
+        permits = active.permits
         while active.permits > 0 and self.cursor.has_room(draft.limits):
             piece = self.cursor.piece(MAX_GROUP_LOGS, draft)
             if piece is None:
@@ -170,7 +171,8 @@ class OrderedQueue:
             self.stops[normal] = stop
             self.cursor.pass_to(stop, draft)
         if runs:
-            draft.outcome.deliveries.append(Delivery(active.number, self.cursor.shard, runs))
+            taken = permits - active.permits
+            draft.outcome.deliveries.append(Delivery(active.number, self.cursor.shard, runs, taken))
 
     def has_unowned(self) -> bool:
         return False
