@@ -10,10 +10,13 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
+import msgspec
 from msgspec import Struct
 
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire import cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.wire.subscriptions import MAX_ANSWER_BYTES, MAX_IDS, MAX_LOGS, Exchange
 from loghub_service.kafka.wire import groups, logs, topics
 from loghub_service.kafka.wire.apis import APIS, ApiKey
 from loghub_service.kafka.wire.batch_compression import BatchCompression
@@ -33,6 +36,7 @@ _JSON_BYTES = 60_000
 _GROUP = "/logstores/access/consumergroups/g"
 Make = Callable[[], bytes]
 _MINE = "/_loghub/v1/logstores/access/consumergroups/g"
+_SUBSCRIPTIONS = "/_loghub/v1/logstores/access/subscriptions"
 
 
 def prepare(service: ServiceProcess, kafka: str) -> None:
@@ -40,6 +44,7 @@ def prepare(service: ServiceProcess, kafka: str) -> None:
     with RawClient(service) as client:
         client.create(shards=SHARDS)
         client.create_group()
+        client.ok("PUT", f"{_SUBSCRIPTIONS}/s", body=b'{"type":"Shared"}')
         for number in range(20):
             client.heartbeat(f"consumer-{number}", [])
         text = [os.urandom(500).hex() for _ in range(5000)]
@@ -80,6 +85,32 @@ def _of_groups(of: Callable[..., Make]) -> dict[str, Make]:
     }
 
 
+def _of_subscriptions(of: Callable[..., Make], service: ServiceProcess) -> dict[str, Make]:
+    one = f"{_SUBSCRIPTIONS}/s"
+    # Every second log of two log groups is acknowledged, and the last answer is read again.
+    acks = tuple((2 * number, 2 * number + 1) for number in range(MAX_IDS // 2))
+    exchange = Exchange(
+        consumer="c",
+        type=SubscriptionType.SHARED,
+        nonce="n",
+        acks={0: acks + tuple((first + (1 << 17), stop + (1 << 17)) for first, stop in acks)},
+        number=1,
+        max_logs=MAX_LOGS,
+        max_bytes=MAX_ANSWER_BYTES,
+    )
+    body = msgspec.msgpack.encode(exchange)
+    spec = {"type": "Shared", "start": 1_800_000_000, "marks": {}}
+    return {
+        "ListSubscriptions": of("GET", _SUBSCRIPTIONS),
+        "CreateSubscription": of("PUT", f"{_SUBSCRIPTIONS}/made", body=spec),
+        "GetSubscription": of("GET", one),
+        "DeleteSubscription": of("DELETE", f"{_SUBSCRIPTIONS}/made"),
+        "SeekSubscription": of("POST", f"{one}/seek", body={"position": 1_800_000_000}),
+        "SkipLogs": of("POST", f"{one}/skip", body={"shard": 0, "logs": 1_000_000}),
+        "Exchange": partial(load.serialized, service, "POST", f"{one}/exchange", body=body),
+    }
+
+
 def over_http(service: ServiceProcess) -> dict[str, Make]:
     """What makes the request, by the name of its action."""
 
@@ -94,6 +125,7 @@ def over_http(service: ServiceProcess) -> dict[str, Make]:
 
     return {
         **_of_groups(of),
+        **_of_subscriptions(of, service),
         "GetProject": of("GET", "/"),
         "CreateProject": of("POST", "/", body={"projectName": "demo", "description": "d" * _JSON_BYTES}),
         "UpdateProject": of("PUT", "/", body={"description": "d" * _JSON_BYTES}),

@@ -156,6 +156,7 @@ def test_open_paths_need_neither_host_nor_key(client: RawClient, path: str) -> N
             "await_ends",
             "await_group",
             "save_checkpoints",
+            "subscriptions",
         ]
 
 

@@ -40,7 +40,7 @@ from loghub_service.api.subscriptions import (
     opened,
 )
 from loghub_service.dispatch.dispatcher import Dispatch
-from loghub_service.dispatch.sessions import ConsumerSession, Dealt, begin_call, end_call
+from loghub_service.dispatch.sessions import Dealt, LeasedConsumer, begin_call, end_call
 from loghub_service.engine import Engine
 from loghub_service.errors import failure
 from loghub_service.messages import EMPTY, Request, ServiceResponse
@@ -100,6 +100,7 @@ def _decoded(request: Request) -> Exchange:
 def _check(engine: Engine, wanted: Exchange) -> None:
     names.CONSUMER.check(wanted.consumer)
     runs = [*wanted.acks.values(), *wanted.release.values(), *(nack.runs for nack in wanted.nacks)]
+    groups = sum(ordinal_of(stop - 1) - ordinal_of(first) + 1 for some in runs for first, stop in some)
     most_s = engine.settings.limits.poll_s
     rules = {
         f"lease_s is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} s": MIN_LEASE_S <= wanted.lease_s <= MAX_LEASE_S,
@@ -110,10 +111,7 @@ def _check(engine: Engine, wanted: Exchange) -> None:
         "a run is two positions, the second above the first": all(
             0 <= first < stop < 1 << 63 for some in runs for first, stop in some
         ),
-        f"an exchange settles at most {_MAX_GROUPS} log groups": sum(
-            ordinal_of(stop - 1) - ordinal_of(first) + 1 for some in runs for first, stop in some
-        )
-        <= _MAX_GROUPS,
+        f"an exchange settles at most {_MAX_GROUPS} log groups": groups <= _MAX_GROUPS,
         f"delay_s is 0 to {MAX_DELAY_S:g} s": all(0 <= nack.delay_s <= MAX_DELAY_S for nack in wanted.nacks),
         f"max_logs is at most {MAX_LOGS}": 0 <= wanted.max_logs <= MAX_LOGS,
         f"max_bytes is at most {MAX_ANSWER_BYTES}": 0 <= wanted.max_bytes <= MAX_ANSWER_BYTES,
@@ -130,7 +128,7 @@ def _check(engine: Engine, wanted: Exchange) -> None:
 # Joining
 
 
-def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> ConsumerSession | None:
+def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> LeasedConsumer | None:
     """The session that the exchange names, or a new one; None if it has ended."""
     key = found.logs.id, found.saved.name
     if wanted.session:
@@ -148,8 +146,8 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Cons
     return _join(engine, found, wanted, now_s)
 
 
-def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> ConsumerSession:
-    session = ConsumerSession(
+def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> LeasedConsumer:
+    session = LeasedConsumer(
         id=engine.random.hex(_SESSION_DIGITS),
         subscription=(found.logs.id, found.saved.name),
         name=wanted.consumer,
@@ -224,7 +222,7 @@ class _Call:
         engine: Engine,
         request: Request,
         found: FoundSubscription,
-        session: ConsumerSession,
+        session: LeasedConsumer,
         wanted: Exchange,
         ls: str,
     ) -> None:

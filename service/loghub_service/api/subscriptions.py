@@ -34,7 +34,7 @@ from loghub_service.api import parse as lookup
 from loghub_service.api.logs import check_cursor
 from loghub_service.dispatch.dispatcher import Dispatch
 from loghub_service.dispatch.ports import Unreadable
-from loghub_service.dispatch.sessions import ConsumerSession
+from loghub_service.dispatch.sessions import LeasedConsumer
 from loghub_service.engine import Engine
 from loghub_service.errors import failure
 from loghub_service.kafka.shard_bounds import known_place, logs_after
@@ -381,7 +381,7 @@ def _consumers(dispatch: Dispatch, now_s: float) -> Iterator[SubscriptionConsume
     for number, receiver in dispatch.consumers.items():
         known = state.consumers.get(number)
         if known is not None:
-            is_session = isinstance(receiver, ConsumerSession)
+            is_session = isinstance(receiver, LeasedConsumer)
             yield SubscriptionConsumer(
                 name=known.name,
                 priority=known.priority,
@@ -390,7 +390,7 @@ def _consumers(dispatch: Dispatch, now_s: float) -> Iterator[SubscriptionConsume
                 shards=active_shards(state.shards, number),
                 endpoint="http" if is_session else "pulsar",
                 last_exchange_age_s=max(0.0, now_s - receiver.seen_s)
-                if isinstance(receiver, ConsumerSession)
+                if isinstance(receiver, LeasedConsumer)
                 else None,
             )
 

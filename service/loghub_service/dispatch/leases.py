@@ -4,7 +4,7 @@ import asyncio
 
 from loghub.clock import Clock
 from loghub_service.dispatch.dispatcher import Dispatches
-from loghub_service.dispatch.sessions import LOOK_S, ConsumerSession, SessionTable
+from loghub_service.dispatch.sessions import LOOK_S, LeasedConsumer, SessionTable
 
 
 class Leases(SessionTable):
@@ -16,7 +16,7 @@ class Leases(SessionTable):
         self._dispatches = dispatches
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, session: ConsumerSession) -> None:
+    def add(self, session: LeasedConsumer) -> None:
         super().add(session)
         if self._timer is None:
             self._again()
@@ -26,7 +26,7 @@ class Leases(SessionTable):
         if self._timer is not None:
             self._timer.cancel()
 
-    def end(self, session: ConsumerSession) -> None:
+    def end(self, session: LeasedConsumer) -> None:
         """What is out at the session goes to others."""
         self.remove(session)
         session.closed()

@@ -22,7 +22,7 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ConsumerSession:
+class LeasedConsumer:
     """One consumer (`loghub_service.dispatch.ports.Receiver`).
 
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
@@ -94,27 +94,27 @@ class SessionTable:
     """All sessions of the service."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, ConsumerSession] = {}
-        self._by_name: dict[tuple[SubscriptionKey, str], ConsumerSession] = {}
+        self._by_id: dict[str, LeasedConsumer] = {}
+        self._by_name: dict[tuple[SubscriptionKey, str], LeasedConsumer] = {}
         self._looked_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[ConsumerSession]:
+    def __iter__(self) -> Iterator[LeasedConsumer]:
         return iter(tuple(self._by_id.values()))
 
-    def find(self, subscription: SubscriptionKey, session: str) -> ConsumerSession | None:
+    def find(self, subscription: SubscriptionKey, session: str) -> LeasedConsumer | None:
         """A session that has not ended."""
         found = self._by_id.get(session)
         return None if found is None or found.subscription != subscription or found.is_closed else found
 
-    def named(self, subscription: SubscriptionKey, consumer: str) -> ConsumerSession | None:
+    def named(self, subscription: SubscriptionKey, consumer: str) -> LeasedConsumer | None:
         """The session of a consumer that has not ended."""
         found = self._by_name.get((subscription, consumer))
         return None if found is None or found.is_closed else found
 
-    def add(self, session: ConsumerSession) -> None:
+    def add(self, session: LeasedConsumer) -> None:
         """No session of its name is there that has not ended."""
         before = self._by_name.get((session.subscription, session.name))
         if before is not None:
@@ -122,13 +122,13 @@ class SessionTable:
         self._by_id[session.id] = session
         self._by_name[session.subscription, session.name] = session
 
-    def remove(self, session: ConsumerSession) -> None:
+    def remove(self, session: LeasedConsumer) -> None:
         """The session has ended; it may be gone already."""
         session.is_closed = True
         if self._by_id.pop(session.id, None) is session:
             del self._by_name[session.subscription, session.name]
 
-    def ended(self, now_s: float) -> list[ConsumerSession]:
+    def ended(self, now_s: float) -> list[LeasedConsumer]:
         """The sessions to be removed: those whose lease is over, and those that were closed. Call it every
         `LOOK_S`, while there are any."""
         gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
@@ -142,13 +142,13 @@ class SessionTable:
         return ended
 
 
-def begin_call(session: ConsumerSession, now_s: float) -> None:
+def begin_call(session: LeasedConsumer, now_s: float) -> None:
     """A call of the session: a sign of life."""
     session.in_progress += 1
     session.seen_s = now_s
 
 
-def end_call(session: ConsumerSession, now_s: float) -> None:
+def end_call(session: LeasedConsumer, now_s: float) -> None:
     """The lease begins again."""
     session.in_progress -= 1
     session.seen_s = now_s

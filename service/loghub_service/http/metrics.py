@@ -153,7 +153,7 @@ class ServiceExposition(Collector):
             of_endpoints = (budget for endpoint in self.endpoints for budget in endpoint.budgets)
             yield from _budgets((*self.serving.budgets, *of_endpoints))
             yield from _objects(self.serving.engine)
-            yield _subscriptions(self.serving.engine)
+            yield from _subscriptions(self.serving.engine)
         for endpoint in self.endpoints:
             yield from endpoint.collect()
 
@@ -258,7 +258,7 @@ def _objects(engine: Engine) -> Iterable[Metric]:
         yield GaugeMetricFamily(_PREFIX + name, f"Number of {name.replace('_', ' ')}.", value=number)
 
 
-def _subscriptions(engine: Engine) -> Metric:
+def _subscriptions(engine: Engine) -> Iterable[Metric]:
     family = GaugeMetricFamily(
         _PREFIX + "subscription_shards",
         "Shards of subscriptions by their state (docs/subscription-states.md).",
@@ -266,7 +266,29 @@ def _subscriptions(engine: Engine) -> Metric:
     )
     for state, shards in engine.subscriptions.shards_by_state().items():
         family.add_metric([state.value], shards)
-    return family
+    yield family
+    yield GaugeMetricFamily(
+        _PREFIX + "subscription_sessions",
+        "Consumers of subscriptions over HTTP (docs/subscriptions-protocol.md 2).",
+        value=len(engine.sessions),
+    )
+    counts = engine.dispatches.counts
+    totals = {
+        "delivered_logs": (
+            "Logs that subscriptions have dealt to consumers of any endpoint.",
+            counts.delivered_logs,
+        ),
+        "redelivered_logs": (
+            "Logs that were dealt again, since a consumer wanted that.",
+            counts.redelivered_logs,
+        ),
+        "failures": (
+            "Subscriptions that ended by an internal error; their consumers join again.",
+            counts.failed,
+        ),
+    }
+    for name, (text, value) in totals.items():
+        yield CounterMetricFamily(f"{_PREFIX}subscription_{name}", text, value=value)
 
 
 def _disk(usage: Usage) -> Iterable[Metric]:

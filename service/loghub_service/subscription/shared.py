@@ -315,7 +315,8 @@ class SharedQueue:
             consumer.permits -= len(positions)
             consumer.unacked += len(positions)
             runs = runs_of(positions, self.counts)
-            draft.outcome.deliveries.append(Delivery(consumer.number, self.cursor.shard, runs))
+            delivery = Delivery(consumer.number, self.cursor.shard, runs, len(positions))
+            draft.outcome.deliveries.append(delivery)
 
 
 def value_of(entry: LoadedEntry, position: int) -> int:

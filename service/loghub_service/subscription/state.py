@@ -165,7 +165,7 @@ class Cursor:
         """A position and the number of logs without acknowledgment below it. With the logs from the position
         to the end, they are the backlog."""
         if self.read >= self.high:
-            return self.read, self.queue.unacked
+            return max(self.read, self.acked.mark), self.queue.unacked
         if self.acked.mark >= self.high:
             return self.acked.mark, 0
         return self.high, self.unacked_below

@@ -33,6 +33,8 @@ class PulsarBrokerLimits(FrameLimits):
     # Runs of messages that wait on a connection; beyond it no command is begun. A run takes about 150 bytes,
     # and a consumer of Shared has at most half as many out.
     queued_runs: int = 100_000
+    # For the answer to PING of a client that others wait for; Pulsar's connectionLivenessCheckTimeoutMillis.
+    liveness_s: float = 5.0
     permits: int = 1_000_000  # of a consumer
     cache_bytes: int = 64 * MIB  # of entries that were read and may still be delivered
     answer_bytes: int = 64 << 10  # that are written before a client has to read

@@ -27,6 +27,8 @@ class ConsumerSession(Protocol):
 
     def deliver(self, outgoing: Outgoing) -> None: ...
 
+    async def is_alive(self) -> bool: ...
+
 
 class PulsarConsumer:
     """One consumer of a connection (`loghub_service.dispatch.ports.Receiver`)."""
@@ -51,6 +53,7 @@ class PulsarConsumer:
         self.partition = shard
         self.epoch = command.consumer_epoch
         self.is_open = True
+        self.turns = 0
         self._held: list[Struct] | None = []  # commands, until the client knows that it has subscribed
 
     @property
@@ -70,9 +73,23 @@ class PulsarConsumer:
         self.dispatch.give_back(self, logs)
 
     def deliver(self, delivery: Delivery) -> None:
-        self.session.deliver(Outgoing(self, delivery.shard, delivery.runs, self.epoch))
+        self.session.deliver(
+            Outgoing(
+                consumer=self,
+                shard=delivery.shard,
+                runs=delivery.runs,
+                epoch=self.epoch,
+                permits=delivery.permits,
+                turn=self.turns,
+            )
+        )
+
+    async def is_alive(self) -> bool:
+        return await self.session.is_alive()
 
     def active_changed(self, shard: int, *, is_active: bool) -> None:  # noqa: ARG002 - it has one shard
+        if not is_active:  # what was dealt to the consumer and is not sent goes to the active one
+            self.turns += 1
         self.tell(CommandActiveConsumerChange(consumer_id=self.consumer_id, is_active=is_active))
 
     def tell(self, command: Struct) -> None:

@@ -12,6 +12,7 @@ import structlog
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.wire.loggroup import raw_logs
 from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.ids import Run
 from loghub_service.pulsar.broker.store import PulsarTopic
@@ -65,6 +66,7 @@ class DispatchEntries:
         self._lengths: dict[int, EntryLengths] = {}  # of ordered types, by shard
 
     def prepare(self, group: GroupToSend) -> EncodedGroup:
+        group = group._replace(raw=self.topic.form is RecordForm.RAW)  # the dispatch may read in another form
         is_ordered, maximum = self._dispatch.is_ordered, self._broker.limits.message_bytes
         if is_ordered:
             entries = ordered_entries(group, max_message_bytes=maximum)

@@ -34,9 +34,9 @@ class PulsarTopic(SubscribedLogs, Protocol):
     def in_form(self, form: RecordForm) -> "PulsarTopic":
         """The same topic with another one."""
 
-    async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
-        """What ``make`` makes of the newest log group, in a thread; None if the shard is empty. Raises
-        Unreadable."""
+    async def last(self, shard: int, make: Callable[[GroupToSend], T | None]) -> T | None:
+        """What ``make`` makes in a thread of the newest log group of which it makes something, among the last
+        thousand; None if there is none. Raises Unreadable."""
 
     async def append(
         self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
