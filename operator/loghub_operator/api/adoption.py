@@ -30,6 +30,7 @@ ANNOTATIONS = (
     ANNOTATION_LEFT_BEHIND,
 )
 MAX_LEFT_BEHIND = 10
+SUBSCRIPTION = "subscription"  # in the path of one, before its name
 
 
 GroupOrigin = Literal["Created", "Adopted", "Refused"]
@@ -157,5 +158,8 @@ def _shard(text: str) -> int | None:
 
 
 def group_path(resource: LogHubConsumerGroup) -> str:
-    """``project/logstore/group``."""
-    return f"{resource.spec.project}/{resource.spec.logstore}/{resource.group}"
+    """``project/logstore/group``; of a subscription, ``project/logstore/subscription/name``, since a group of
+    the same name is another thing.
+    """
+    kind = "" if resource.spec.subscription is None else f"{SUBSCRIPTION}/"
+    return f"{resource.spec.project}/{resource.spec.logstore}/{kind}{resource.group}"

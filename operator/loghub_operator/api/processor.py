@@ -141,6 +141,7 @@ class Redelivery(ApiModel):
         description=(
             "Log groups of a shard from the first that is not acknowledged to the last that was handed over;"
             " beyond, nothing new is. So many are repeated, at most, after a crash or a move of the shard."
+            " With spec.subscription: logs that a worker has and has not acknowledged, over all shards."
         ),
     )
 

@@ -35,6 +35,7 @@ from loghub_operator.logservice.shard_cursors import (
     RunAll,
     ShardCursors,
 )
+from loghub_operator.logservice.subscriptions import read_subscription
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -164,7 +165,8 @@ def observe_service(
     of the log service."""
     try:
         observed = _observed(client, resource, cache, run_all, clock)
-        check_shards((observed.observed if isinstance(observed, Unresolved) else observed).shards)
+        if not isinstance(observed, Unavailable):
+            check_shards((observed.observed if isinstance(observed, Unresolved) else observed).shards)
     except LogHubException as error:
         return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
@@ -176,7 +178,12 @@ def observe_service(
 
 def _observed(
     client: LogHub, resource: LogHubConsumerGroup, cache: CursorCache, run_all: RunAll, clock: Clock
-) -> Available | Unresolved:
+) -> LogServiceObserved | Unresolved:
+    if resource.spec.subscription is not None:
+        subscribed = read_subscription(client, resource)
+        return (
+            _without_group(client.list_shards(resource.spec.logstore)) if subscribed is None else subscribed
+        )
     if not client.has_extensions():
         return _without_states(client, resource, cache, run_all, clock)
     key = ConsumerGroupKey.of(resource)

@@ -7,7 +7,7 @@ shows whether a running worker has other settings.
 import hashlib
 import math
 
-from loghub.contract.processor import ProcessorPipeline, RetryLogstore
+from loghub.contract.processor import ProcessorPipeline, ProcessorSubscription, RetryLogstore
 from loghub.contract.sinks import NoSink, Sink
 from loghub.contract.worker import (
     CONTRACT_VERSION,
@@ -171,7 +171,14 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
         max_ack_timeout_s=_seconds(processor.redelivery.max_ack_timeout_seconds),
         max_unacknowledged=processor.redelivery.max_unacknowledged,
         retry=_retry(processor.retry_logstore),
+        subscription=_subscription(resource),
     )
+
+
+def _subscription(resource: LogHubConsumerGroup) -> ProcessorSubscription | None:
+    """Without key and order, which the log service stores: a change of these restarts no worker by itself."""
+    asked = resource.spec.subscription
+    return None if asked is None else ProcessorSubscription(type=asked.type, priority=asked.priority)
 
 
 def _seconds(seconds: int | None) -> float | None:
