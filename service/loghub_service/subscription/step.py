@@ -19,13 +19,17 @@ timer for `next_deadline` and apply `DelayPassed` when it fires.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from loghub.domain.log_position import group_end
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
+    Allow,
     Appended,
+    ChangeSettings,
     CursorTransition,
     DelayPassed,
     DispatchOutcome,
@@ -41,7 +45,6 @@ from loghub_service.subscription.events import (
     SeekTo,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
@@ -58,7 +61,7 @@ from loghub_service.subscription.state import (
     SubscriptionSettings,
     fill,
 )
-from loghub_service.subscription.states import CursorState, CursorTrigger, transition
+from loghub_service.subscription.states import CursorTrigger, transition
 
 DEFAULT_LIMITS = SubscriptionLimits()
 
@@ -90,7 +93,9 @@ def step(
             _change_shards(draft, event)
         case Join():
             _join(draft, event)
-        case LeaveSubscription() | Flow():
+        case ChangeSettings():
+            _change_settings(draft, event)
+        case LeaveSubscription() | Flow() | Allow():
             _of_consumer(draft, event)
         case _:
             _of_shard(draft, event)
@@ -115,33 +120,39 @@ def _join(draft: DispatchDraft, event: Join) -> None:
         return
     if event.type is not subscription.settings.type:
         _change_type(draft, event.type)
+    shards = tuple(subscription.shards) if event.shards is None else event.shards
     consumer = AttachedConsumer(
         number=event.consumer,
         name=event.name,
         priority=event.priority,
         slots=event.slots if event.type is SubscriptionType.KEY_SHARED else None,
-        shards=event.shards,
+        shards=shards,
+        is_everywhere=event.shards is None,
     )
     subscription.consumers[consumer.number] = consumer
-    for shard in event.shards:
-        cursor = subscription.shards[shard]
-        cursor.members[consumer.number] = consumer
-        draft.outcome.active += cursor.queue.join(consumer)
-        draft.touch(cursor)
+    for shard in shards:
+        _attach(draft, consumer, subscription.shards[shard])
+
+
+def _attach(draft: DispatchDraft, consumer: AttachedConsumer, cursor: Cursor) -> None:
+    cursor.members[consumer.number] = consumer
+    draft.outcome.active += cursor.queue.join(consumer)
+    draft.touch(cursor)
 
 
 def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
     subscription, is_keyed = draft.subscription, event.type is SubscriptionType.KEY_SHARED
-    if not subscription.shards.keys() >= set(event.shards):
+    shards = tuple(subscription.shards) if event.shards is None else event.shards
+    if not subscription.shards.keys() >= set(shards):
         return Refusal.UNKNOWN_SHARD
     if subscription.consumers and event.type is not subscription.settings.type:
         return Refusal.CONSUMER_BUSY
     most = draft.limits.max_consumers
-    if any(len(subscription.shards[shard].members) >= most for shard in event.shards):
+    if any(len(subscription.shards[shard].members) >= most for shard in shards):
         return Refusal.TOO_MANY_CONSUMERS
     if is_keyed and event.slots is not None and not is_legal(event.slots):
         return Refusal.BAD_SLOTS
-    members = [m for shard in event.shards for m in subscription.shards[shard].members.values()]
+    members = [m for shard in shards for m in subscription.shards[shard].members.values()]
     if event.type is SubscriptionType.EXCLUSIVE and members:
         return Refusal.CONSUMER_BUSY
     if is_keyed:
@@ -156,26 +167,43 @@ def _change_type(draft: DispatchDraft, new: SubscriptionType) -> None:
     """Nobody is connected, so nothing is out."""
     subscription = draft.subscription
     settings = subscription.settings
-    subscription.settings = SubscriptionSettings(
-        type=new, in_order=settings.in_order, is_durable=settings.is_durable
-    )
-    draft.outcome.is_type_changed = True
+    subscription.settings = replace(settings, type=new)
+    draft.outcome.are_settings_changed = True
     for cursor in subscription.shards.values():
         cursor.queue.rewind()
         cursor.queue = _queue(cursor, new)
 
 
-def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow) -> None:
+def _change_settings(draft: DispatchDraft, event: ChangeSettings) -> None:
+    subscription = draft.subscription
+    settings = replace(subscription.settings, in_order=event.in_order, key=event.key)
+    if subscription.consumers:
+        draft.outcome.refusal = Refusal.CONSUMER_BUSY
+        return
+    draft.outcome.are_settings_changed = settings != subscription.settings
+    subscription.settings = settings
+    if event.type is not settings.type:
+        _change_type(draft, event.type)
+    draft.touched.update(subscription.shards)
+
+
+def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) -> None:
     consumer = draft.subscription.consumers.get(event.consumer)
     if consumer is None:
         draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
         return
     if isinstance(event, Flow):
         consumer.permits = min(consumer.permits + max(event.permits, 0), draft.limits.max_permits)
-        for shard in consumer.shards:
-            draft.touch(draft.subscription.shards[shard])
+    elif isinstance(event, Allow):
+        consumer.permits = min(event.permits, draft.limits.max_permits)
+        consumer.only = event.only
+        # One after the other is the first to take of the permits, so that none waits for the others to end.
+        consumer.shards = (*consumer.shards[1:], *consumer.shards[:1])
     else:
         _remove(draft, consumer)
+        return
+    for shard in consumer.shards:
+        draft.touch(draft.subscription.shards[shard])
 
 
 def _remove(draft: DispatchDraft, consumer: AttachedConsumer) -> None:
@@ -233,6 +261,10 @@ def _change_shards(draft: DispatchDraft, event: SubscribedShards) -> None:
             draft.outcome.transitions.append(
                 CursorTransition(shard, None, cursor.state, CursorTrigger.CREATED)
             )
+            for consumer in subscription.consumers.values():
+                if consumer.is_everywhere:
+                    consumer.shards = (*consumer.shards, shard)
+                    _attach(draft, consumer, cursor)
         else:
             known.parents = start.parents
             _reaches(known, start.end, is_closed=start.is_closed)
@@ -263,7 +295,8 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             if consumer is None:
                 draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
             else:
-                cursor.queue.redeliver(consumer, event.runs, draft.now + max(event.delay_s, 0.0))
+                until_s = draft.now + max(event.delay_s, 0.0)
+                cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
         case SeekTo():
             _seek(draft, cursor, event.position)
         case Expired():
@@ -323,18 +356,22 @@ def _settle(draft: DispatchDraft) -> None:
     waiting = list(draft.touched.values())
     while waiting:
         cursor = waiting.pop(0)
-        was_finished = cursor.state is CursorState.FINISHED
+        was_finished = cursor.state is SubscriptionState.FINISHED
         _change_state(draft, cursor)
         if _may_deliver(cursor):
             cursor.queue.dispatch(draft)
             _load(draft, cursor)
             _change_state(draft, cursor)
-        if was_finished is not (cursor.state is CursorState.FINISHED):
+        if was_finished is not (cursor.state is SubscriptionState.FINISHED):
             waiting += (c for c in draft.subscription.shards.values() if cursor.shard in c.parents)
 
 
 def _may_deliver(cursor: Cursor) -> bool:
-    return cursor.state in (CursorState.FLOWING, CursorState.WAITS_FOR_ROOM, CursorState.UNOWNED)
+    return cursor.state in (
+        SubscriptionState.FLOWING,
+        SubscriptionState.WAITS_FOR_ROOM,
+        SubscriptionState.UNOWNED,
+    )
 
 
 def _load(draft: DispatchDraft, cursor: Cursor) -> None:
@@ -368,23 +405,23 @@ def _change_state(draft: DispatchDraft, cursor: Cursor) -> None:
 def _trigger(draft: DispatchDraft, cursor: Cursor) -> CursorTrigger | None:
     state = cursor.state
     if cursor.is_finished:
-        return None if state is CursorState.FINISHED else CursorTrigger.CONSUMED
-    if state is CursorState.FINISHED:
+        return None if state is SubscriptionState.FINISHED else CursorTrigger.CONSUMED
+    if state is SubscriptionState.FINISHED:
         return CursorTrigger.SOUGHT_BACK
     waits = _waits_for_parent(draft.subscription, cursor)
-    if state is CursorState.NO_CONSUMER:
+    if state is SubscriptionState.NO_CONSUMER:
         if not cursor.members:
             return None
         return CursorTrigger.JOINED_BEHIND_PARENT if waits else CursorTrigger.CONSUMER_JOINED
     if not cursor.members:
         return CursorTrigger.LAST_CONSUMER_LEFT
-    if state is CursorState.WAITS_FOR_PARENT:
+    if state is SubscriptionState.WAITS_FOR_PARENT:
         return None if waits else CursorTrigger.PARENTS_FINISHED
     if waits:
         return CursorTrigger.PARENT_SOUGHT_BACK
-    if state is CursorState.WAITS_FOR_ROOM:
+    if state is SubscriptionState.WAITS_FOR_ROOM:
         return CursorTrigger.ROOM_FREED if cursor.has_room(draft.limits) else None
-    if state is CursorState.UNOWNED:
+    if state is SubscriptionState.UNOWNED:
         return None if cursor.queue.has_unowned() else CursorTrigger.SLOTS_OWNED
     if not cursor.has_room(draft.limits):
         return CursorTrigger.ROOM_EXHAUSTED

@@ -1,6 +1,7 @@
 """Shared: which consumer gets which log, what comes again, and what waits."""
 
 from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     DelayPassed,
@@ -10,7 +11,6 @@ from loghub_service.subscription.events import (
     Redeliver,
     Refusal,
     SeekTo,
-    SubscriptionType,
 )
 from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.state import SubscriptionLimits
@@ -270,7 +270,7 @@ def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_th
     assert of.apply(other).refusal is Refusal.CONSUMER_BUSY
     of.apply(LeaveSubscription(consumer=1))
     done = of.apply(other)
-    assert (done.refusal, done.is_type_changed) == (None, True)
+    assert (done.refusal, done.are_settings_changed) == (None, True)
     of.flow(2, 9)
     assert of.taken(2) == [0]
 
