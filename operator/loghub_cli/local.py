@@ -218,7 +218,7 @@ def _details(console: Console, group: GroupOnDisk) -> None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_SHARDS = 256
+MAX_SHARDS = 256  # the maximum that the embedded service has for a new logstore
 KAFKA_ADDRESS = "127.0.0.1:9092"  # the port that Kafka clients expect
 
 # Of the service, but `loghub serve` gives them.

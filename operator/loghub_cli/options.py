@@ -121,7 +121,7 @@ def with_hint(error: LogHubError, place: ServiceConnection, parameters: Mapping[
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGE = re.compile(r"(\d{1,9})([smhd])")
-_MAX_UNIX_S = 0xFFFF_FFFF
+_MAX_UNIX_S = 0xFFFF_FFFF  # the time of a log has 32 bits
 FORMS = "unix seconds, a time such as 2026-01-31T08:00:00Z, or an age such as 10m"
 
 
@@ -176,7 +176,7 @@ def parse_duration_s(text: str) -> float:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_SHARD = 2**31 - 1
+MAX_SHARD = 2**31 - 1  # the id of a shard is a signed 32-bit number in SLS
 
 
 class _OptionType(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only

@@ -85,7 +85,7 @@ def _create_if_missing(create: Callable[[], None]) -> bool:
 
 
 DONE, FAILED = 0, 1
-POLL_S = 0.2
+POLL_S = 0.2  # an awaited condition takes seconds, and a look costs no request
 _STOPPED = "stopped; the workers stay members of the group until its timeout"
 
 

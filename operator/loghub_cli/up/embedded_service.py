@@ -37,7 +37,7 @@ from loghub_cli.up.worker_process import ChildProgram
 from loghub_operator.api.v1alpha1 import EMBEDDED
 
 HOST = "127.0.0.1"
-START_GUARD_S = 60.0
+START_GUARD_S = 60.0  # a guard: a start takes a second, and ten on a machine with too much to do
 # A guard: after a power cut the service checks its data folder before it answers.
 RECOVERY_GUARD_S = 3600.0
 HEALTH_TIMEOUT_S = 2.0
