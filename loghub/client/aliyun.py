@@ -24,6 +24,7 @@ from typing import Any
 from loghub.client import transport
 from loghub.client.aliyun_sdk import SdkClient, converted
 from loghub.client.http import PAGE, all_pages, split_query, user_agent
+from loghub.client.no_subscriptions import NoSubscriptions
 from loghub.client.port import (
     CheckpointInfo,
     Credentials,
@@ -63,7 +64,7 @@ _NO_EXTENSIONS = (
 )
 
 
-class AliyunLogHub:
+class AliyunLogHub(NoSubscriptions):
     """One endpoint and one project; safe to use from several threads.
 
     The parameters are the same as for `http.HttpLogHub`. Raises target.BadEndpoint for an endpoint that is

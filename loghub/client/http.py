@@ -18,6 +18,7 @@ import msgspec
 
 from loghub import __version__
 from loghub.client import target
+from loghub.client.http_subscriptions import HttpSubscriptions
 from loghub.client.port import (
     MAX_PULL_BYTES,
     CheckpointInfo,
@@ -113,7 +114,7 @@ _EXTENSION_PATH = "/_loghub/v1"
 _KAFKA_PATH = f"{_EXTENSION_PATH}/kafka/groups"
 
 
-class HttpLogHub:
+class HttpLogHub(HttpSubscriptions):
     """One endpoint and one project; safe to use from several threads.
 
     ``credentials`` is a value, or a callable that is called before every request, so that keys can

@@ -16,11 +16,19 @@ in `loghub.wire.names`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
 from loghub.wire.compression import Packed
 from loghub.wire.errors import Code, LogHubError, MalformedInput, MalformedName
+from loghub.wire.subscriptions import (
+    Exchange,
+    Exchanged,
+    SubscriptionSpec,
+    SubscriptionStatus,
+    SubscriptionSummary,
+)
 
 MAX_PULL_COUNT = 1000  # the maximum of SLS
 
@@ -39,6 +47,11 @@ def check_logstore(logstore: str) -> str:
 def check_group(group: str) -> str:
     """The name itself. Raises LogHubError ParameterInvalid."""
     return _check(names.CONSUMER_GROUP, group)
+
+
+def check_subscription(name: str) -> str:
+    """The name itself. Raises LogHubError ParameterInvalid."""
+    return _check(names.SUBSCRIPTION, name)
 
 
 def check_count(count: int) -> int:
@@ -70,7 +83,7 @@ def exists(request: Callable[[], object], missing: Code) -> bool:
 
 
 MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
-Position = Literal["begin", "end"] | int  # int: unix seconds, the time of receipt
+Position = wire_cursor.Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,5 +386,19 @@ class LogHub(Protocol):
     def save_checkpoints(
         self, logstore: str, group: str, cursors: Mapping[int, str], *, consumer: str
     ) -> dict[int, LogHubError]: ...  # the refusals, by shard
+
+    # Subscriptions, which an older embedded service lacks, too. `create_subscription` creates it, or gives it
+    # these settings while nobody is connected: else SubscriptionBusy. After a seek its consumers have to join
+    # again. `skip_subscription` acknowledges the oldest open logs of a shard, None for all, and returns their
+    # number.
+    def has_subscriptions(self) -> bool: ...
+    def list_subscriptions(self, logstore: str) -> tuple[SubscriptionSummary, ...]: ...
+    def create_subscription(self, logstore: str, name: str, spec: SubscriptionSpec) -> None: ...
+    def delete_subscription(self, logstore: str, name: str) -> None: ...
+    def subscription_status(self, logstore: str, name: str) -> SubscriptionStatus: ...
+    def seek_subscription(self, logstore: str, name: str, position: Position | Mapping[int, str]) -> None: ...
+    def skip_subscription(self, logstore: str, name: str, *, shard: int, logs: int | None) -> int: ...
+    # Raises SubscriptionFenced if the session has ended: join again.
+    def exchange(self, logstore: str, name: str, exchange: Exchange) -> Exchanged: ...
 
     def close(self) -> None: ...

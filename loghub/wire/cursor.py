@@ -7,10 +7,12 @@ needs a predecessor: real cursors start above 0.
 
 import base64
 import binascii
+from typing import Literal
 
 from loghub.wire.errors import MalformedCursor
 
 MAX_CURSOR = 2**63 - 1
+Position = Literal["begin", "end"] | int  # where to read: int is unix seconds, the time of receipt
 # Base64 of 19 digits is 28 characters; a sign and a trailing newline may be added.
 _MAX_CHARS = 32
 

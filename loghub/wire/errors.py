@@ -76,9 +76,14 @@ class Code(StrEnum):
     NOT_EXIST_CONSUMER_WITH_BODY = "NotExistConsumerWithBody"
     INVALID_SHARD_CHECK_POINT = "InvalidShardCheckPoint"
     INDEX_CONFIG_NOT_EXIST = "IndexConfigNotExist"
+    SUBSCRIPTION_NOT_EXIST = "SubscriptionNotExist"
+    SUBSCRIPTION_BUSY = "SubscriptionBusy"
+    SUBSCRIPTION_FENCED = "SubscriptionFenced"
+    SUBSCRIPTION_MISMATCH = "SubscriptionMismatch"
     # Quotas
     PROJECT_QUOTA_EXCEED = "ProjectQuotaExceed"
     CONSUMER_GROUP_QUOTA_EXCEED = "ConsumerGroupQuotaExceed"
+    SUBSCRIPTION_QUOTA_EXCEED = "SubscriptionQuotaExceed"
     WRITE_QUOTA_EXCEED = "WriteQuotaExceed"
     READ_QUOTA_EXCEED = "ReadQuotaExceed"
     SHARD_WRITE_QUOTA_EXCEED = "ShardWriteQuotaExceed"
@@ -286,6 +291,38 @@ _ENTRIES = (
         "Read the logs by cursors; the embedded service has no index.",
     ),
     ErrorEntry(
+        Code.SUBSCRIPTION_NOT_EXIST,
+        404,
+        "The subscription does not exist in the logstore.",
+        "Create it.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
+    ),
+    ErrorEntry(
+        Code.SUBSCRIPTION_BUSY,
+        409,
+        "Consumers are connected to the subscription that exclude this one, or this change.",
+        "Stop them first, or wait until their leases are over.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
+    ),
+    ErrorEntry(
+        Code.SUBSCRIPTION_FENCED,
+        409,
+        "The session of the consumer has ended.",
+        "Join again: what was out is delivered again.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
+    ),
+    ErrorEntry(
+        Code.SUBSCRIPTION_MISMATCH,
+        409,
+        "The subscription has another type than the consumer.",
+        "Use the type of the subscription, or change the subscription.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
+    ),
+    ErrorEntry(
         Code.PROJECT_QUOTA_EXCEED,
         403,
         "The project or the account has reached the limit for this kind of resource.",
@@ -298,6 +335,14 @@ _ENTRIES = (
         "Delete some.",
         evidence="unverified",
         source="docs/sls-protocol.md 5",
+    ),
+    ErrorEntry(
+        Code.SUBSCRIPTION_QUOTA_EXCEED,
+        400,
+        "The logstore or the service has the most subscriptions, or the subscription the most consumers.",
+        "Delete what is not used any more.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
     ),
     ErrorEntry(Code.WRITE_QUOTA_EXCEED, 403, "The project exceeds its write quota.", _SLOWER),
     ErrorEntry(Code.READ_QUOTA_EXCEED, 403, "The project exceeds its read quota.", _SLOWER),

@@ -75,6 +75,14 @@ CONSUMER_GROUP = NameRule(
     pattern=r"[A-Za-z0-9_-]+",
     characters="letters, digits, - and _",
 )
+SUBSCRIPTION = NameRule(
+    kind="subscription",
+    # The rule for clients of Pulsar, which name the same subscriptions (docs/pulsar.md).
+    shortest=1,
+    longest=128,
+    pattern=r"[A-Za-z0-9_.-]+",
+    characters="letters, digits, -, _ and .",
+)
 CONSUMER = NameRule(
     kind="consumer",
     # No client checks it, and users put host names, addresses and times in it; the rule refuses only

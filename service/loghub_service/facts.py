@@ -11,11 +11,11 @@ import msgspec
 
 from loghub.domain.group import Fact as GroupFact
 from loghub.domain.shards import Shard
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.kafka.coordinator.facts import Fact as KafkaGroupFact
 from loghub_service.kafka.producers import ProducerKey, SavedProducer
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.sequences import NamedProducer, SavedSequence
-from loghub_service.subscription.events import SubscriptionType
 
 # In the options of a logstore: the form of its records for Kafka clients. It never changes; SLS has no such
 # option.
@@ -219,12 +219,13 @@ class CursorsUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSaved:
-    """The settings of a subscription of a logstore, which is new or has another type now."""
+    """The settings of a subscription of a logstore, which is new or has changed."""
 
     logstore: int
     name: str
     type: SubscriptionType
     in_order: bool
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from loghub.domain.subscription import SubscriptionState
 from loghub_service.durable_steps import NewestCommits
 from loghub_service.facts import (
     CursorAdvanced,
@@ -31,7 +32,6 @@ from loghub_service.subscription.state import (
     SubscriptionSettings,
     saved,
 )
-from loghub_service.subscription.states import CursorState
 from loghub_service.subscription.step import create, step
 
 COLLECT_S = 0.1  # after a kill without receipts, at most the acknowledgments of this time come again
@@ -115,9 +115,9 @@ class SubscriptionRegistry:
         """The subscriptions of a logstore by name."""
         return self._subscriptions.get(logstore, {})
 
-    def shards_by_state(self) -> Counter[CursorState]:
+    def shards_by_state(self) -> Counter[SubscriptionState]:
         """How many shards of subscriptions are in each state, with all states."""
-        states = Counter(dict.fromkeys(CursorState, 0))
+        states = Counter(dict.fromkeys(SubscriptionState, 0))
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions.values():
                 states.update(c.state for c in subscription.state.shards.values() if c.state is not None)
@@ -154,7 +154,7 @@ class SubscriptionRegistry:
     def restore(self, stored: StoredSubscription) -> None:
         """A subscription as it was saved. The shards are known as far as their cursors say: their ends follow
         with the first `SubscribedShards`."""
-        settings = SubscriptionSettings(type=stored.type, in_order=stored.in_order)
+        settings = SubscriptionSettings(type=stored.type, in_order=stored.in_order, key=stored.key)
         ends = {
             shard: max((stop for _, stop in cursor.ranges), default=cursor.mark)
             for shard, cursor in stored.cursors.items()
@@ -261,6 +261,7 @@ class SubscriptionRegistry:
             name=subscription.name,
             type=settings.type,
             in_order=settings.in_order,
+            key=settings.key,
         )
 
     def _whole(self, subscription: RegisteredSubscription, shard: int) -> ServiceFact:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from loghub.client.http import split_query
+from loghub.client.no_subscriptions import NoSubscriptions
 from loghub.client.port import (
     CheckpointInfo,
     ConsumerStatus,
@@ -64,7 +65,7 @@ class MemoryServer:
         return MemoryLogHub(self, project)
 
 
-class MemoryLogHub(MemoryPolls):
+class MemoryLogHub(MemoryPolls, NoSubscriptions):
     """One project of a `MemoryServer`; safe to use from several threads."""
 
     def __init__(self, server: MemoryServer, project: str) -> None:

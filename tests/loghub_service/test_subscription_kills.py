@@ -14,6 +14,7 @@ import pytest
 
 from loghub.domain.log_position import ordinal_of, position_of
 from loghub.domain.shards import HashRange, Shard
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.facts import LogstoreSaved, ProjectSaved, ServiceFact, ShardSaved
 from loghub_service.storage.database import Database
 from loghub_service.subscription.events import (
@@ -29,7 +30,6 @@ from loghub_service.subscription.events import (
     Redeliver,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
 from loghub_service.subscriptions import RegisteredSubscription, SubscriptionRegistry

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.api.logstores import delete
 from loghub_service.api.projects import delete_project
 from loghub_service.diagnosis import DataRefused
@@ -31,7 +32,6 @@ from loghub_service.subscription.events import (
     SeekTo,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
 from loghub_service.subscriptions import (

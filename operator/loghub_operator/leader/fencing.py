@@ -28,6 +28,7 @@ READS = frozenset(
         "pull_logs", "pull_packed", "list_groups", "get_checkpoints", "has_extensions", "group_status",
         "list_kafka_groups", "close",
         "has_polls", "await_ends", "await_group",
+        "has_subscriptions", "list_subscriptions", "subscription_status",
     }
 )  # fmt: skip
 

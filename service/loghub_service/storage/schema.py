@@ -132,6 +132,12 @@ CREATE TABLE pulsar_epoch (
   epoch INTEGER NOT NULL, PRIMARY KEY (logstore, partition)
 ) WITHOUT ROWID;
 """
+# The fields of a log that are its key in a subscription, as a JSON array, and one spelling of its type
+# everywhere.
+_VERSION_8 = """
+ALTER TABLE subscription ADD COLUMN key TEXT NOT NULL DEFAULT '[]';
+UPDATE subscription SET type='KeyShared' WHERE type='Key_Shared';
+"""
 
-SCHEMAS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+SCHEMAS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8)
 SCHEMA_VERSION = len(SCHEMAS)

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import apsw
+import msgspec
 
 from loghub.domain.log_position import ordinal_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.facts import (
     CursorAdvanced,
     CursorSaved,
@@ -19,7 +21,6 @@ from loghub_service.facts import (
     SubscriptionSaved,
 )
 from loghub_service.subscription.durable import unpack
-from loghub_service.subscription.events import SubscriptionType
 from loghub_service.subscription.state import SavedCursor
 
 Statement = tuple[str, tuple[object, ...]]
@@ -33,6 +34,7 @@ class StoredSubscription:
     name: str
     type: SubscriptionType
     in_order: bool
+    key: tuple[str, ...] = ()
     cursors: dict[int, SavedCursor]
 
 
@@ -41,9 +43,10 @@ def subscription_statements(fact: SubscriptionFact) -> Iterator[Statement]:
     match fact:
         case SubscriptionSaved():
             yield (
-                "INSERT INTO subscription SELECT id, ?, ?, ? FROM logstore WHERE id=?"
-                " ON CONFLICT DO UPDATE SET type=excluded.type, in_order=excluded.in_order",
-                (fact.name, fact.type.value, fact.in_order, fact.logstore),
+                "INSERT INTO subscription (logstore, name, type, in_order, key)"
+                " SELECT id, ?, ?, ?, ? FROM logstore WHERE id=?"
+                " ON CONFLICT DO UPDATE SET type=excluded.type, in_order=excluded.in_order, key=excluded.key",
+                (fact.name, fact.type.value, fact.in_order, _packed(fact.key), fact.logstore),
             )
         case SubscriptionDeleted():
             yield "DELETE FROM subscription WHERE logstore=? AND name=?", (fact.logstore, fact.name)
@@ -66,6 +69,10 @@ def subscription_statements(fact: SubscriptionFact) -> Iterator[Statement]:
             )
 
 
+def _packed(key: tuple[str, ...]) -> str:
+    return msgspec.json.encode(key).decode()
+
+
 def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
     """All of them, by logstore and name. Raises BadSavedCursor."""
     deltas: defaultdict[tuple[int, str, int], list[bytes]] = defaultdict(list)
@@ -79,10 +86,11 @@ def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
             name=name,
             type=SubscriptionType(kind),
             in_order=bool(in_order),
+            key=msgspec.json.decode(key, type=tuple[str, ...]),
             cursors={},
         )
-        for logstore, name, kind, in_order in connection.execute(
-            "SELECT logstore, name, type, in_order FROM subscription ORDER BY logstore, name"
+        for logstore, name, kind, in_order, key in connection.execute(
+            "SELECT logstore, name, type, in_order, key FROM subscription ORDER BY logstore, name"
         )
     }
     for logstore, name, shard, packed in connection.execute(

@@ -10,27 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Run
 from loghub_service.subscription.slots import SlotRange
-from loghub_service.subscription.states import CursorState, CursorTrigger
-
-
-class SubscriptionType(StrEnum):
-    """How the logs of a subscription are spread over its consumers; the names are Pulsar's.
-
-    Exclusive has one consumer, Failover one that is active for each shard. Both are ordered: a consumer gets
-    the logs of a shard in their order, and again from the mark after any disturbance. Shared deals the logs
-    one by one, Key_Shared by key.
-    """
-
-    EXCLUSIVE = "Exclusive"
-    FAILOVER = "Failover"
-    SHARED = "Shared"
-    KEY_SHARED = "Key_Shared"
-
-    @property
-    def is_ordered(self) -> bool:
-        return self in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+from loghub_service.subscription.states import CursorTrigger
 
 
 class Refusal(StrEnum):
@@ -228,8 +211,8 @@ class CursorTransition:
     """One state change, for one log line."""
 
     shard: int
-    old: CursorState | None
-    new: CursorState
+    old: SubscriptionState | None
+    new: SubscriptionState
     trigger: CursorTrigger
 
 

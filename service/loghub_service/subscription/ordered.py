@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from loghub.domain.log_position import group_begin, group_end
 from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.acked import Run
-from loghub_service.subscription.events import ActiveChange, DeliveredRun, Delivery, SubscriptionType
+from loghub_service.subscription.events import ActiveChange, DeliveredRun, Delivery
 from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft, SubscriptionLimits
 
 # Entries of ``order`` whose group is acknowledged already are dropped when they outnumber the others by this.

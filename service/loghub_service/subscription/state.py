@@ -10,16 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loghub.domain.log_position import group_end
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked, Run
-from loghub_service.subscription.events import (
-    ActiveChange,
-    DispatchOutcome,
-    GroupsLoaded,
-    LoadedEntry,
-    SubscriptionType,
-)
+from loghub_service.subscription.events import ActiveChange, DispatchOutcome, GroupsLoaded, LoadedEntry
 from loghub_service.subscription.slots import SlotRange
-from loghub_service.subscription.states import CursorState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +37,13 @@ class SubscriptionLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSettings:
     """What is stored of a subscription. ``in_order``: a child of a split or merge waits for its parents,
-    unless the type is Shared, which has no order."""
+    unless the type is Shared, which has no order. ``key``: the fields of a log that are its key in
+    Key_Shared; empty: the key that the log was written with."""
 
     type: SubscriptionType
     in_order: bool = True
     is_durable: bool = True
+    key: tuple[str, ...] = ()
 
     @property
     def waits_for_parents(self) -> bool:
@@ -130,7 +126,7 @@ class Cursor:
     is_closed: bool
     queue: Queue = field(init=False)
     members: dict[int, AttachedConsumer] = field(default_factory=dict)
-    state: CursorState | None = None
+    state: SubscriptionState | None = None
     read: int = 0
     window: deque[LoadedEntry] = field(default_factory=deque)
     window_logs: int = 0

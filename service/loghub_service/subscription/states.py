@@ -37,18 +37,8 @@ nor positions: `loghub_service.subscription.step` decides which trigger occurs. 
 
 from enum import StrEnum
 
+from loghub.domain.subscription import SubscriptionState
 from loghub.domain.table import TransitionTable, edge
-
-
-class CursorState(StrEnum):
-    """The state of a shard in one subscription; the values appear in the status."""
-
-    NO_CONSUMER = "NoConsumer"
-    WAITS_FOR_PARENT = "WaitsForParent"
-    FLOWING = "Flowing"
-    WAITS_FOR_ROOM = "WaitsForRoom"
-    UNOWNED = "Unowned"
-    FINISHED = "Finished"
 
 
 class CursorTrigger(StrEnum):
@@ -68,9 +58,9 @@ class CursorTrigger(StrEnum):
     SOUGHT_BACK = "sought_back"
 
 
-_NOBODY, _PARENT = CursorState.NO_CONSUMER, CursorState.WAITS_FOR_PARENT
-_FLOWING, _ROOM = CursorState.FLOWING, CursorState.WAITS_FOR_ROOM
-_UNOWNED, _FINISHED = CursorState.UNOWNED, CursorState.FINISHED
+_NOBODY, _PARENT = SubscriptionState.NO_CONSUMER, SubscriptionState.WAITS_FOR_PARENT
+_FLOWING, _ROOM = SubscriptionState.FLOWING, SubscriptionState.WAITS_FOR_ROOM
+_UNOWNED, _FINISHED = SubscriptionState.UNOWNED, SubscriptionState.FINISHED
 
 _CONSUMED_WHY = "read-only, and its last log is acknowledged, expired, or skipped by an operator"
 _LEFT_WHY = "the last consumer left, lost its connection, or was closed by a seek"

@@ -19,8 +19,10 @@ timer for `next_deadline` and apply `DelayPassed` when it fires.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from loghub.domain.log_position import group_end
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked
 from loghub_service.subscription.events import (
     Ack,
@@ -41,7 +43,6 @@ from loghub_service.subscription.events import (
     SeekTo,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
@@ -58,7 +59,7 @@ from loghub_service.subscription.state import (
     SubscriptionSettings,
     fill,
 )
-from loghub_service.subscription.states import CursorState, CursorTrigger, transition
+from loghub_service.subscription.states import CursorTrigger, transition
 
 DEFAULT_LIMITS = SubscriptionLimits()
 
@@ -156,9 +157,7 @@ def _change_type(draft: DispatchDraft, new: SubscriptionType) -> None:
     """Nobody is connected, so nothing is out."""
     subscription = draft.subscription
     settings = subscription.settings
-    subscription.settings = SubscriptionSettings(
-        type=new, in_order=settings.in_order, is_durable=settings.is_durable
-    )
+    subscription.settings = replace(settings, type=new)
     draft.outcome.is_type_changed = True
     for cursor in subscription.shards.values():
         cursor.queue.rewind()
@@ -323,18 +322,22 @@ def _settle(draft: DispatchDraft) -> None:
     waiting = list(draft.touched.values())
     while waiting:
         cursor = waiting.pop(0)
-        was_finished = cursor.state is CursorState.FINISHED
+        was_finished = cursor.state is SubscriptionState.FINISHED
         _change_state(draft, cursor)
         if _may_deliver(cursor):
             cursor.queue.dispatch(draft)
             _load(draft, cursor)
             _change_state(draft, cursor)
-        if was_finished is not (cursor.state is CursorState.FINISHED):
+        if was_finished is not (cursor.state is SubscriptionState.FINISHED):
             waiting += (c for c in draft.subscription.shards.values() if cursor.shard in c.parents)
 
 
 def _may_deliver(cursor: Cursor) -> bool:
-    return cursor.state in (CursorState.FLOWING, CursorState.WAITS_FOR_ROOM, CursorState.UNOWNED)
+    return cursor.state in (
+        SubscriptionState.FLOWING,
+        SubscriptionState.WAITS_FOR_ROOM,
+        SubscriptionState.UNOWNED,
+    )
 
 
 def _load(draft: DispatchDraft, cursor: Cursor) -> None:
@@ -368,23 +371,23 @@ def _change_state(draft: DispatchDraft, cursor: Cursor) -> None:
 def _trigger(draft: DispatchDraft, cursor: Cursor) -> CursorTrigger | None:
     state = cursor.state
     if cursor.is_finished:
-        return None if state is CursorState.FINISHED else CursorTrigger.CONSUMED
-    if state is CursorState.FINISHED:
+        return None if state is SubscriptionState.FINISHED else CursorTrigger.CONSUMED
+    if state is SubscriptionState.FINISHED:
         return CursorTrigger.SOUGHT_BACK
     waits = _waits_for_parent(draft.subscription, cursor)
-    if state is CursorState.NO_CONSUMER:
+    if state is SubscriptionState.NO_CONSUMER:
         if not cursor.members:
             return None
         return CursorTrigger.JOINED_BEHIND_PARENT if waits else CursorTrigger.CONSUMER_JOINED
     if not cursor.members:
         return CursorTrigger.LAST_CONSUMER_LEFT
-    if state is CursorState.WAITS_FOR_PARENT:
+    if state is SubscriptionState.WAITS_FOR_PARENT:
         return None if waits else CursorTrigger.PARENTS_FINISHED
     if waits:
         return CursorTrigger.PARENT_SOUGHT_BACK
-    if state is CursorState.WAITS_FOR_ROOM:
+    if state is SubscriptionState.WAITS_FOR_ROOM:
         return CursorTrigger.ROOM_FREED if cursor.has_room(draft.limits) else None
-    if state is CursorState.UNOWNED:
+    if state is SubscriptionState.UNOWNED:
         return None if cursor.queue.has_unowned() else CursorTrigger.SLOTS_OWNED
     if not cursor.has_room(draft.limits):
         return CursorTrigger.ROOM_EXHAUSTED

@@ -4,6 +4,7 @@ import apsw
 
 # What each version added: tables in an order in which they can be dropped, and columns.
 _TABLES = {
+    8: (),
     7: ("pulsar_producer", "pulsar_schema", "pulsar_epoch"),
     6: ("subscription_delta", "subscription_cursor", "subscription"),
     5: ("deleted_name",),
@@ -11,7 +12,11 @@ _TABLES = {
     3: ("final_offset", "kafka_offset", "kafka_member", "kafka_group"),
     2: ("deletion", "log_end", "single_value"),
 }
-_COLUMNS = {5: (("logstore", "first_ordinal"),), 3: (("log_end", "expired_logs"),)}
+_COLUMNS = {
+    8: (("subscription", "key"),),
+    5: (("logstore", "first_ordinal"),),
+    3: (("log_end", "expired_logs"),),
+}
 
 
 def take_back(connection: apsw.Connection, version: int) -> None:
@@ -20,6 +25,8 @@ def take_back(connection: apsw.Connection, version: int) -> None:
         if later > version:
             for table, column in _COLUMNS.get(later, ()):
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+            if later == 8:
+                connection.execute("UPDATE subscription SET type='Key_Shared' WHERE type='KeyShared'")
             for table in _TABLES[later]:
                 connection.execute(f"DROP TABLE {table}")
     connection.pragma("user_version", version)

@@ -9,6 +9,7 @@ import pytest
 
 from loghub.domain.log_position import position_of
 from loghub.domain.shards import HashRange, Shard
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.facts import (
     CursorAdvanced,
     CursorSaved,
@@ -25,7 +26,6 @@ from loghub_service.storage.database import Database, DatabaseUnusable, UsedCurs
 from loghub_service.storage.schema import SCHEMA_VERSION
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.durable import pack_cursor, pack_delta
-from loghub_service.subscription.events import SubscriptionType
 from loghub_service.subscription.state import SavedCursor
 from tests.loghub_service.storage.old_metadata import take_back
 
@@ -138,3 +138,21 @@ def test_a_database_of_an_earlier_release_gets_the_tables(tmp_path: Path) -> Non
         assert database.subscriptions() == [stored(s0=ADVANCED, s1=SavedCursor(mark=0))]
     with closing(apsw.Connection(path)) as connection:
         assert connection.pragma("user_version") == SCHEMA_VERSION
+
+
+def test_a_type_that_an_earlier_release_spelled_as_pulsar_does_is_read(tmp_path: Path) -> None:
+    keyed = replace(SETTINGS, type=SubscriptionType.KEY_SHARED)
+    path = str(tmp_path / "m.sqlite")
+    opened(tmp_path, keyed).close()
+    with closing(apsw.Connection(path)) as connection:
+        take_back(connection, 7)
+        assert connection.execute("SELECT type FROM subscription").get == "Key_Shared"
+    with closing(Database(path)) as database:
+        (found,) = database.subscriptions()
+    assert (found.type, found.key) == (SubscriptionType.KEY_SHARED, ())
+
+
+def test_the_fields_of_the_key_are_kept(tmp_path: Path) -> None:
+    with closing(opened(tmp_path, SETTINGS, replace(SETTINGS, key=("user", "a,b")))) as database:
+        (found,) = database.subscriptions()
+    assert found.key == ("user", "a,b")

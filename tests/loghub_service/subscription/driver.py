@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from loghub.domain.log_position import ordinal_of, position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     Appended,
@@ -13,7 +14,6 @@ from loghub_service.subscription.events import (
     Join,
     LoadedEntry,
     ShardStart,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
 from loghub_service.subscription.step import create, step

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 from loghub.domain.log_position import group_end, position_of
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked
 from loghub_service.subscription.events import (
     Ack,
@@ -17,15 +18,14 @@ from loghub_service.subscription.events import (
     Expired,
     Redeliver,
     SeekTo,
-    SubscriptionType,
 )
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.shared import LAST, SharedQueue
 from loghub_service.subscription.state import Cursor, Subscription, SubscriptionLimits
-from loghub_service.subscription.states import CursorState, transition
+from loghub_service.subscription.states import transition
 
-DELIVERING = (CursorState.FLOWING, CursorState.WAITS_FOR_ROOM, CursorState.UNOWNED)
+DELIVERING = (SubscriptionState.FLOWING, SubscriptionState.WAITS_FOR_ROOM, SubscriptionState.UNOWNED)
 
 
 @dataclass(frozen=True)
@@ -160,17 +160,17 @@ def _check_its_state(subscription: Subscription, cursor: Cursor, limits: Subscri
         not parent.is_closed or parent.acked.mark < parent.end for parent in parents
     )
     if cursor.is_closed and cursor.acked.mark == cursor.end:
-        assert cursor.state is CursorState.FINISHED
+        assert cursor.state is SubscriptionState.FINISHED
     elif not cursor.members:
-        assert cursor.state is CursorState.NO_CONSUMER
+        assert cursor.state is SubscriptionState.NO_CONSUMER
     elif waits:
-        assert cursor.state is CursorState.WAITS_FOR_PARENT
-    elif cursor.state is CursorState.UNOWNED:
+        assert cursor.state is SubscriptionState.WAITS_FOR_PARENT
+    elif cursor.state is SubscriptionState.UNOWNED:
         assert cursor.queue.has_unowned()
-    elif cursor.state is CursorState.WAITS_FOR_ROOM:
+    elif cursor.state is SubscriptionState.WAITS_FOR_ROOM:
         assert not cursor.has_room(limits)
     else:
-        assert cursor.state is CursorState.FLOWING
+        assert cursor.state is SubscriptionState.FLOWING
         assert cursor.has_room(limits)
         assert not cursor.queue.has_unowned()
 

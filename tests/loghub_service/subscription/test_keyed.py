@@ -1,14 +1,8 @@
 """Key_Shared: each key at one consumer, in order, while consumers come and go."""
 
 from loghub.domain.log_position import position_of
-from loghub_service.subscription.events import (
-    DelayPassed,
-    Join,
-    LeaveSubscription,
-    Redeliver,
-    Refusal,
-    SubscriptionType,
-)
+from loghub.domain.subscription import SubscriptionType
+from loghub_service.subscription.events import DelayPassed, Join, LeaveSubscription, Redeliver, Refusal
 from loghub_service.subscription.slots import SLOTS
 from loghub_service.subscription.state import SubscriptionLimits
 from tests.loghub_service.subscription.driver import Dispatcher

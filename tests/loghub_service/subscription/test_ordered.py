@@ -3,6 +3,7 @@
 import pytest
 
 from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
@@ -16,7 +17,6 @@ from loghub_service.subscription.events import (
     Redeliver,
     Refusal,
     ShardStart,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
 from loghub_service.subscription.step import create, step

@@ -1,6 +1,7 @@
 """Shared: which consumer gets which log, what comes again, and what waits."""
 
 from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     DelayPassed,
@@ -10,7 +11,6 @@ from loghub_service.subscription.events import (
     Redeliver,
     Refusal,
     SeekTo,
-    SubscriptionType,
 )
 from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.state import SubscriptionLimits

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from loghub.domain.subscription import SubscriptionState
 from loghub.domain.table import IllegalTransition
 from loghub_service.subscription import states
-from loghub_service.subscription.states import EDGES, CursorState, CursorTrigger, mermaid, transition
+from loghub_service.subscription.states import EDGES, CursorTrigger, mermaid, transition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscription-states.md").read_text(encoding="utf-8")
 PAIRS = {(edge.old, edge.trigger): edge.new for edge in EDGES}
@@ -16,9 +17,9 @@ def test_no_pair_of_state_and_trigger_has_two_edges() -> None:
     assert len(PAIRS) == len(EDGES)
 
 
-@pytest.mark.parametrize("state", [None, *CursorState])
+@pytest.mark.parametrize("state", [None, *SubscriptionState])
 @pytest.mark.parametrize("trigger", CursorTrigger)
-def test_only_the_edges_of_the_table_exist(state: CursorState | None, trigger: CursorTrigger) -> None:
+def test_only_the_edges_of_the_table_exist(state: SubscriptionState | None, trigger: CursorTrigger) -> None:
     if (state, trigger) in PAIRS:
         assert transition(state, trigger) is PAIRS[state, trigger]
     else:
@@ -29,7 +30,7 @@ def test_only_the_edges_of_the_table_exist(state: CursorState | None, trigger: C
 def test_every_trigger_has_an_edge_and_every_state_a_paragraph() -> None:
     assert {edge.trigger for edge in EDGES} == set(CursorTrigger)
     assert states.__doc__ is not None
-    assert [state for state in CursorState if f"``{state}``" not in states.__doc__] == []
+    assert [state for state in SubscriptionState if f"``{state}``" not in states.__doc__] == []
     assert {edge.number for edge in EDGES} == set(range(1, 9))
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from loghub.domain.log_position import ordinal_of, position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
@@ -15,7 +16,6 @@ from loghub_service.subscription.events import (
     SeekTo,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
 from loghub_service.subscription.step import create, step

@@ -9,14 +9,14 @@ import heapq
 from collections import deque
 from typing import NamedTuple
 
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked, Run
-from loghub_service.subscription.events import LoadedEntry, SubscriptionType
+from loghub_service.subscription.events import LoadedEntry
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.shared import Member, SharedQueue
 from loghub_service.subscription.slots import SlotRange
 from loghub_service.subscription.state import AttachedConsumer, Cursor, Subscription, SubscriptionSettings
-from loghub_service.subscription.states import CursorState
 
 MAX_COUNT = 2  # of redeliveries: more make no difference
 LOAD = 1  # the number of a load that is under way
@@ -44,7 +44,7 @@ class FrozenCursor(NamedTuple):
     ranges: tuple[Run, ...]
     end: int
     is_closed: bool
-    state: CursorState
+    state: SubscriptionState
     members: tuple[int, ...]
     read: int
     window: tuple[LoadedEntry, ...]

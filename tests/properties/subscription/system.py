@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from loghub.domain.log_position import group_end, ordinal_of, position_of
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription import step as dispatcher
 from loghub_service.subscription.events import (
     Ack,
@@ -31,7 +32,6 @@ from loghub_service.subscription.events import (
     SeekTo,
     ShardStart,
     SubscribedShards,
-    SubscriptionType,
 )
 from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.slots import SlotRange
@@ -42,7 +42,6 @@ from loghub_service.subscription.state import (
     SubscriptionSettings,
     saved,
 )
-from loghub_service.subscription.states import CursorState
 from tests.loghub_service.subscription.invariants import (
     StoredLogs,
     check_counts,
@@ -314,9 +313,9 @@ class SubscriptionModel:
                     runs = [(first, stop) for first, stop, _ in delivery.runs]
                     todo.append(Ack(shard=delivery.shard, runs=runs))
             states = {cursor.state for cursor in subscription.shards.values()}
-            if states == {CursorState.FINISHED}:
+            if states == {SubscriptionState.FINISHED}:
                 break
-            if CursorState.UNOWNED in states:
+            if SubscriptionState.UNOWNED in states:
                 todo = [LeaveSubscription(consumer=consumer) for consumer in subscription.consumers]
                 shards = tuple(self.setup.groups)
                 todo.append(Join(consumer=77, name="", type=subscription.settings.type, shards=shards))

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from loghub_service.subscription.events import Event, Refusal, SubscriptionType
+from loghub.domain.subscription import SubscriptionType
+from loghub_service.subscription.events import Event, Refusal
 from loghub_service.subscription.slots import SLOTS
 from loghub_service.subscription.state import SubscriptionLimits
 from loghub_service.subscription.states import EDGES

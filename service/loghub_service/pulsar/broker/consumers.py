@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.service_ports import Access
 from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete
@@ -41,7 +42,6 @@ from loghub_service.subscription.events import (
     Refusal,
     SeekTo,
     ShardStart,
-    SubscriptionType,
 )
 from loghub_service.subscription.state import SubscriptionSettings
 
@@ -51,6 +51,7 @@ _TYPES = {
     SubType.FAILOVER: SubscriptionType.FAILOVER,
     SubType.KEY_SHARED: SubscriptionType.KEY_SHARED,
 }
+_TYPE_NAMES = {SubscriptionType.KEY_SHARED: "Key_Shared"}  # Pulsar's word, where it is another
 _REFUSALS = {
     Refusal.CONSUMER_BUSY: (
         ServerError.CONSUMER_BUSY,
@@ -425,7 +426,7 @@ async def consumer_stats(session: PulsarSession, command: wire.CommandConsumerSt
             available_permits=permits,
             unacked_messages=unacked,
             address=session.client_host,
-            type=state.settings.type.value,
+            type=_TYPE_NAMES.get(state.settings.type, state.settings.type.value),
         )
     )
     return None

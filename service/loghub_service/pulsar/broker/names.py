@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from loghub.wire import names
+from loghub.wire.errors import MalformedName
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.wire.errors import ServerError
@@ -30,7 +31,6 @@ DEFAULT_NAMESPACE = "default"
 _FORMS = {form.value: form for form in RecordForm}
 _MAX_NAME = 512  # characters of a topic or namespace; the longest logstore has 80
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,6})", re.ASCII | re.DOTALL)
-_SUBSCRIPTION = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +131,10 @@ def partition_name(namespace: str, local: str, partition: int) -> str:
 
 def check_subscription(name: str) -> None:
     """Raises RefusedCommand NOT_ALLOWED_ERROR."""
-    if not _SUBSCRIPTION.fullmatch(name):
-        raise RefusedCommand(
-            ServerError.NOT_ALLOWED_ERROR,
-            f"subscription {name[:100]!r}: a name has 1 to 128 letters, digits, and _ . -",
-        )
+    try:
+        names.SUBSCRIPTION.check(name)
+    except MalformedName as error:
+        raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
 
 
 def _invalid(text: str, rule: str) -> RefusedCommand:

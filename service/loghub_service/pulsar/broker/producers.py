@@ -15,6 +15,7 @@ from functools import partial
 
 import structlog
 
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.turns import Need
 from loghub_service.kafka.records.record_forms import addressed
@@ -38,7 +39,6 @@ from loghub_service.pulsar.wire.producers import (
 )
 from loghub_service.pulsar.wire.session import CommandSuccess
 from loghub_service.pulsar.wire.values import EARLIEST, MessageIdData
-from loghub_service.subscription.events import SubscriptionType
 from loghub_service.subscription.state import SubscriptionSettings
 
 _log = structlog.get_logger("loghub_service.pulsar")

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.listener import HttpConnections
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.dispatch import Dispatches
-from loghub_service.subscription.events import SubscriptionType
 
 _PREFIX = "loghub_service_pulsar_"
 
