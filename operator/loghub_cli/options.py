@@ -35,7 +35,7 @@ from loghub_cli.commands import ConnectionOption
 from loghub_cli.connection import ConnectionOptions, ServiceConnection, connection
 from loghub_cli.kafka_groups import kafka_groups
 from loghub_cli.output import Failed, Format, Record, render
-from loghub_cli.up.service_options import host_and_port
+from loghub_cli.up.client_endpoint import host_and_port
 
 _TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
 
