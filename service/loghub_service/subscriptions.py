@@ -35,7 +35,7 @@ from loghub_service.subscription.state import (
 from loghub_service.subscription.step import create, step
 
 COLLECT_S = 0.1  # after a kill without receipts, at most the acknowledgments of this time come again
-COLLECT_RUNS = 1_000
+COLLECT_RUNS = 1_000  # a delta of a few tens of kilobytes, so that one commit stays short
 # A snapshot costs its size, and reading the deltas at a start costs theirs.
 MAX_DELTAS = 64
 MAX_DELTA_FACTOR = 4
@@ -216,7 +216,7 @@ class SubscriptionRegistry:
 
     def _collect(self, subscription: RegisteredSubscription, outcome: DispatchOutcome) -> None:
         facts: list[ServiceFact] = []
-        if outcome.is_type_changed:
+        if outcome.are_settings_changed:
             facts.append(self._settings_of(subscription))
         facts += [self._whole(subscription, shard) for shard in outcome.replaced]
         if facts:

@@ -171,7 +171,8 @@ EXTRAS = {
     "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.up", "loghub_cli.demo"),
 }
 WITHOUT_EXTRA = {
-    f"loghub_cli.up.{module}" for module in ("folder_identity", "paths", "service_options", "text_input")
+    f"loghub_cli.up.{module}"
+    for module in ("client_endpoint", "folder_identity", "paths", "service_options", "text_input")
 }
 # Imported only where they are wanted; an error says what to install.
 IN_FUNCTIONS = {

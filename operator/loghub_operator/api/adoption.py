@@ -29,6 +29,7 @@ ANNOTATIONS = (
     ANNOTATION_LAST_INITIAL_SHARD,
     ANNOTATION_LEFT_BEHIND,
 )
+# An object rarely changes its log service twice, and each name takes room in an annotation.
 MAX_LEFT_BEHIND = 10
 SUBSCRIPTION = "subscription"  # in the path of one, before its name
 

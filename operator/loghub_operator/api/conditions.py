@@ -87,7 +87,7 @@ class LocalReason(StrEnum):
 
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-MAX_MESSAGE = 1024
+MAX_MESSAGE = 1024  # the limit of an Event's note: condition and Event can say the same
 
 
 class ConditionType(StrEnum):

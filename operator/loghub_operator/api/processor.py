@@ -59,7 +59,7 @@ class UserCode(ApiModel):
         return f"{self.entry.partition(':')[0]}.py"
 
 
-MAX_PROCESSES = 64
+MAX_PROCESSES = 64  # of 160 MiB each: more belong into further workers, which a failure ends one by one
 
 
 class Batch(ApiModel):

@@ -275,7 +275,7 @@ class ScalingStatus(ApiModel):
 
 
 Nonce = Annotated[str, Field(max_length=64)]
-MAX_NONCES = 256
+MAX_NONCES = 256  # at most 16 KB of an object, and more resets than a history in git goes back to
 
 
 class CheckpointResetPhase(StrEnum):

@@ -59,7 +59,7 @@ class ConsumerGroupKey:
 
 
 MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the rest are read-only, within retention
-HIGHEST_SHARD = 2**31 - 1
+HIGHEST_SHARD = 2**31 - 1  # the id of a shard is a signed 32-bit number in SLS
 MAX_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
 MAX_LAG = 2**63 // MAX_SHARDS  # so that the sum over all shards is a 64-bit number
 
@@ -129,7 +129,7 @@ _REASONS: Mapping[str, ServiceErrorReason] = {
     Code.SERVER_BUSY: ServiceErrorReason.THROTTLED,
 }
 _QUOTA = "QuotaExceed"  # what the codes of quotas end in, such as ShardReadQuotaExceed
-_SLOWER = (429, 503)
+_SLOWER = (429, 503)  # too many requests, and unavailable: a retry at once makes both worse
 GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
 TOO_SLOW = f"the log service did not return the end cursors of all shards within {QUERY_BOUND_S:.0f} s"
 

@@ -34,7 +34,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
 DEFAULT_MEMORY = "512m"  # the same default as in `loghub_worker.query.spark_session`
-DRAIN_TIMEOUT_S = 30
+DRAIN_TIMEOUT_S = 30  # for running batches; with AFTER_DRAIN_S a pod ends within 45 s
 _HEAP_OF_A_TASK = 10  # bytes of heap for each byte of the logs that a task reads for a table
 # After the drain has ended: the last heartbeat, the leave call and its retries.
 AFTER_DRAIN_S = 15

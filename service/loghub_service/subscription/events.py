@@ -56,13 +56,14 @@ class ShardStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A consumer is attached to these shards, without permits. ``slots`` are ranges that a consumer of
-    Key_Shared has chosen. A lower priority number goes first."""
+    """A consumer is attached to these shards, or with None to all, also to those that are born later. It has
+    no permits yet. ``slots`` are ranges that a consumer of Key_Shared has chosen. A lower priority number
+    goes first."""
 
     consumer: int
     name: str
     type: SubscriptionType
-    shards: tuple[int, ...]
+    shards: tuple[int, ...] | None
     priority: int = 0
     slots: tuple[SlotRange, ...] | None = None
 
@@ -80,6 +81,25 @@ class Flow:
 
     consumer: int
     permits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allow:
+    """The consumer can take so many logs from now on, in place of what was said before; ``only``: logs of
+    these shards, of the others none."""
+
+    consumer: int
+    permits: int
+    only: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSettings:
+    """The subscription has another type, order or key from now on. Refused while a consumer is attached."""
+
+    type: SubscriptionType
+    in_order: bool
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +122,14 @@ class AckUpTo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeliver:
     """The consumer wants these logs again, or if ``runs`` is None all that it has. In ordered types
-    everything comes again, from the mark, whatever is named. ``delay_s``: not before so many seconds."""
+    everything comes again, from the mark, whatever is named. ``delay_s``: not before so many seconds.
+    ``is_counted``: it is a redelivery; else the consumer gives back what it has not begun."""
 
     consumer: int
     shard: int
     runs: Sequence[Run] | None = None
     delay_s: float = 0.0
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +184,8 @@ Event = (
     Join
     | LeaveSubscription
     | Flow
+    | Allow
+    | ChangeSettings
     | Ack
     | AckUpTo
     | Redeliver
@@ -224,7 +248,7 @@ class DispatchOutcome:
     shard, or are not out and there is no room for another range.
     ``closed``: consumers that do not exist any more because of this event.
     ``acked``: per shard, what must become durable before a receipt is sent. ``replaced``: shards of which the
-    whole cursor must be saved instead. ``is_type_changed``: the settings must be saved.
+    whole cursor must be saved instead. ``are_settings_changed``: they must be saved.
     """
 
     refusal: Refusal | None = None
@@ -235,5 +259,5 @@ class DispatchOutcome:
     closed: list[int] = field(default_factory=list)
     acked: dict[int, list[Run]] = field(default_factory=dict)
     replaced: list[int] = field(default_factory=list)
-    is_type_changed: bool = False
+    are_settings_changed: bool = False
     transitions: list[CursorTransition] = field(default_factory=list)

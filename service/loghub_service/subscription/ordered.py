@@ -126,9 +126,17 @@ class OrderedQueue:
         consumer: AttachedConsumer,
         runs: Sequence[Run] | None,  # noqa: ARG002 - everything comes again, from the mark
         until_s: float,  # noqa: ARG002 - and without a count or delay: the client starts again, no log failed
+        *,
+        is_counted: bool,  # noqa: ARG002
     ) -> None:
         if consumer is self.active:
             self.rewind()
+
+    def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
+        if consumer is not self.active:
+            return []
+        acked, read = self.cursor.acked, self.cursor.read
+        return [(a, b, 0) for first, stop, _ in runs for a, b in acked.gaps(first, min(stop, read))]
 
     def rewind(self) -> None:
         self.cursor.rewind()
@@ -147,14 +155,14 @@ class OrderedQueue:
     # -- delivery
 
     def wants(self, limits: SubscriptionLimits) -> bool:  # noqa: ARG002 - there is one consumer
-        return self.active is not None and self.active.permits > 0
+        return self.active is not None and self.active.permits_at(self.cursor.shard) > 0
 
     def dispatch(self, draft: DispatchDraft) -> None:
         """Whole entries, while there are permits: an entry may take more than there are."""
-        active, runs = self.active, list[DeliveredRun]()
+        active, shard, runs = self.active, self.cursor.shard, list[DeliveredRun]()
         if active is None:
             return
-        while active.permits > 0 and self.cursor.has_room(draft.limits):
+        while active.permits_at(shard) > 0 and self.cursor.has_room(draft.limits):
             piece = self.cursor.piece(MAX_GROUP_LOGS, draft)
             if piece is None:
                 break
@@ -171,7 +179,7 @@ class OrderedQueue:
             self.stops[normal] = stop
             self.cursor.pass_to(stop, draft)
         if runs:
-            draft.outcome.deliveries.append(Delivery(active.number, self.cursor.shard, runs))
+            draft.outcome.deliveries.append(Delivery(active.number, shard, runs))
 
     def has_unowned(self) -> bool:
         return False

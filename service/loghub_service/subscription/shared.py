@@ -25,12 +25,13 @@ class Member:
     """A consumer at one shard, with what is out at it."""
 
     consumer: AttachedConsumer
+    shard: int
     pending: dict[int, int] = field(default_factory=dict)
 
     def room(self, limits: SubscriptionLimits) -> int:
         """How many logs the consumer may get."""
         consumer = self.consumer
-        return min(consumer.permits, limits.max_unacked_of_consumer - consumer.unacked)
+        return min(consumer.permits_at(self.shard), limits.max_unacked_of_consumer - consumer.unacked)
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -81,7 +82,7 @@ class SharedQueue:
     # -- consumers
 
     def join(self, consumer: AttachedConsumer) -> list[ActiveChange]:
-        self.members[consumer.number] = Member(consumer)
+        self.members[consumer.number] = Member(consumer, self.cursor.shard)
         in_turn = sorted(self.members.values(), key=lambda member: member.turn)
         self.members = {member.consumer.number: member for member in in_turn}
         return []
@@ -168,15 +169,25 @@ class SharedQueue:
 
     # -- what comes again
 
-    def redeliver(self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float) -> None:
+    def redeliver(
+        self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float, *, is_counted: bool
+    ) -> None:
         """Only what is out at this consumer: a request may be late, and name what another has now."""
         member = self.members[consumer.number]
         for position in list(member.pending) if runs is None else _named(runs, member.pending):
             value = member.pending.pop(position)
             consumer.unacked -= 1
             self._take_back(position, value)
+            if not is_counted:
+                self._wait(position, value)
+                continue
             self.counts[position] = self.counts.get(position, 0) + 1
             self._delay(position, value, until_s)
+
+    def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
+        pending = self.members[consumer.number].pending
+        positions = [p for first, stop, _ in runs for p in range(first, stop) if p in pending]
+        return runs_of(positions, self.counts) if positions else []
 
     def _delay(self, position: int, value: int, until_s: float) -> None:
         self.delayed[position] = (until_s, value)

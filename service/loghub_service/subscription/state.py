@@ -12,7 +12,13 @@ from typing import Protocol
 from loghub.domain.log_position import group_end
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked, Run
-from loghub_service.subscription.events import ActiveChange, DispatchOutcome, GroupsLoaded, LoadedEntry
+from loghub_service.subscription.events import (
+    ActiveChange,
+    DeliveredRun,
+    DispatchOutcome,
+    GroupsLoaded,
+    LoadedEntry,
+)
 from loghub_service.subscription.slots import SlotRange
 
 
@@ -53,7 +59,8 @@ class SubscriptionSettings:
 @dataclass(slots=True, kw_only=True, eq=False)
 class AttachedConsumer:
     """``permits`` is what the consumer can take, below 0 after an entry that was larger. ``unacked`` counts
-    the logs that are out at it, in all its shards."""
+    the logs that are out at it, in all its shards. ``is_everywhere``: it is attached to each new shard as
+    well. It gets logs of ``only`` these shards."""
 
     number: int
     name: str
@@ -62,6 +69,12 @@ class AttachedConsumer:
     shards: tuple[int, ...]
     permits: int = 0
     unacked: int = 0
+    is_everywhere: bool = False
+    only: frozenset[int] | None = None
+
+    def permits_at(self, shard: int) -> int:
+        """How many logs of the shard the consumer can take."""
+        return self.permits if self.only is None or shard in self.only else 0
 
 
 class Queue(Protocol):
@@ -80,8 +93,13 @@ class Queue(Protocol):
     def ack(self, first: int, stop: int, draft: "DispatchDraft") -> bool:
         """Whether it could be taken; ``first`` lies in the shard, ``stop`` in the same group."""
 
-    def redeliver(self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float) -> None:
+    def redeliver(
+        self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float, *, is_counted: bool
+    ) -> None:
         """What is out at the consumer, of all or of some runs, is delivered again, and not before a time."""
+
+    def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
+        """What of these runs is out at the consumer."""
 
     def rewind(self) -> None:
         """Nothing is out any more, and what is not acknowledged is read again."""
@@ -117,6 +135,7 @@ class Cursor:
 
     ``high`` is the highest that ``read`` ever was, and ``unacked_below`` counts the logs without
     acknowledgment below it; both count only while ``read`` is lower, after a rewind or a restart.
+    ``acknowledged`` counts the logs that were, since the service has started.
     """
 
     shard: int
@@ -135,6 +154,7 @@ class Cursor:
     is_loading: bool = False
     high: int = 0
     unacked_below: int = 0
+    acknowledged: int = 0
 
     @property
     def is_finished(self) -> bool:
@@ -168,6 +188,7 @@ class Cursor:
 
     def count_acked(self, logs: int) -> None:
         """So many logs below ``read`` are acknowledged now."""
+        self.acknowledged += logs
         if self.read < self.high:
             self.unacked_below = max(0, self.unacked_below - logs)
 

@@ -27,7 +27,9 @@ from loghub_service.subscription.acked import Acked
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
+    Allow,
     Appended,
+    ChangeSettings,
     CursorTransition,
     DelayPassed,
     DispatchOutcome,
@@ -91,7 +93,9 @@ def step(
             _change_shards(draft, event)
         case Join():
             _join(draft, event)
-        case LeaveSubscription() | Flow():
+        case ChangeSettings():
+            _change_settings(draft, event)
+        case LeaveSubscription() | Flow() | Allow():
             _of_consumer(draft, event)
         case _:
             _of_shard(draft, event)
@@ -116,33 +120,39 @@ def _join(draft: DispatchDraft, event: Join) -> None:
         return
     if event.type is not subscription.settings.type:
         _change_type(draft, event.type)
+    shards = tuple(subscription.shards) if event.shards is None else event.shards
     consumer = AttachedConsumer(
         number=event.consumer,
         name=event.name,
         priority=event.priority,
         slots=event.slots if event.type is SubscriptionType.KEY_SHARED else None,
-        shards=event.shards,
+        shards=shards,
+        is_everywhere=event.shards is None,
     )
     subscription.consumers[consumer.number] = consumer
-    for shard in event.shards:
-        cursor = subscription.shards[shard]
-        cursor.members[consumer.number] = consumer
-        draft.outcome.active += cursor.queue.join(consumer)
-        draft.touch(cursor)
+    for shard in shards:
+        _attach(draft, consumer, subscription.shards[shard])
+
+
+def _attach(draft: DispatchDraft, consumer: AttachedConsumer, cursor: Cursor) -> None:
+    cursor.members[consumer.number] = consumer
+    draft.outcome.active += cursor.queue.join(consumer)
+    draft.touch(cursor)
 
 
 def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
     subscription, is_keyed = draft.subscription, event.type is SubscriptionType.KEY_SHARED
-    if not subscription.shards.keys() >= set(event.shards):
+    shards = tuple(subscription.shards) if event.shards is None else event.shards
+    if not subscription.shards.keys() >= set(shards):
         return Refusal.UNKNOWN_SHARD
     if subscription.consumers and event.type is not subscription.settings.type:
         return Refusal.CONSUMER_BUSY
     most = draft.limits.max_consumers
-    if any(len(subscription.shards[shard].members) >= most for shard in event.shards):
+    if any(len(subscription.shards[shard].members) >= most for shard in shards):
         return Refusal.TOO_MANY_CONSUMERS
     if is_keyed and event.slots is not None and not is_legal(event.slots):
         return Refusal.BAD_SLOTS
-    members = [m for shard in event.shards for m in subscription.shards[shard].members.values()]
+    members = [m for shard in shards for m in subscription.shards[shard].members.values()]
     if event.type is SubscriptionType.EXCLUSIVE and members:
         return Refusal.CONSUMER_BUSY
     if is_keyed:
@@ -158,23 +168,42 @@ def _change_type(draft: DispatchDraft, new: SubscriptionType) -> None:
     subscription = draft.subscription
     settings = subscription.settings
     subscription.settings = replace(settings, type=new)
-    draft.outcome.is_type_changed = True
+    draft.outcome.are_settings_changed = True
     for cursor in subscription.shards.values():
         cursor.queue.rewind()
         cursor.queue = _queue(cursor, new)
 
 
-def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow) -> None:
+def _change_settings(draft: DispatchDraft, event: ChangeSettings) -> None:
+    subscription = draft.subscription
+    settings = replace(subscription.settings, in_order=event.in_order, key=event.key)
+    if subscription.consumers:
+        draft.outcome.refusal = Refusal.CONSUMER_BUSY
+        return
+    draft.outcome.are_settings_changed = settings != subscription.settings
+    subscription.settings = settings
+    if event.type is not settings.type:
+        _change_type(draft, event.type)
+    draft.touched.update(subscription.shards)
+
+
+def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) -> None:
     consumer = draft.subscription.consumers.get(event.consumer)
     if consumer is None:
         draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
         return
     if isinstance(event, Flow):
         consumer.permits = min(consumer.permits + max(event.permits, 0), draft.limits.max_permits)
-        for shard in consumer.shards:
-            draft.touch(draft.subscription.shards[shard])
+    elif isinstance(event, Allow):
+        consumer.permits = min(event.permits, draft.limits.max_permits)
+        consumer.only = event.only
+        # One after the other is the first to take of the permits, so that none waits for the others to end.
+        consumer.shards = (*consumer.shards[1:], *consumer.shards[:1])
     else:
         _remove(draft, consumer)
+        return
+    for shard in consumer.shards:
+        draft.touch(draft.subscription.shards[shard])
 
 
 def _remove(draft: DispatchDraft, consumer: AttachedConsumer) -> None:
@@ -232,6 +261,10 @@ def _change_shards(draft: DispatchDraft, event: SubscribedShards) -> None:
             draft.outcome.transitions.append(
                 CursorTransition(shard, None, cursor.state, CursorTrigger.CREATED)
             )
+            for consumer in subscription.consumers.values():
+                if consumer.is_everywhere:
+                    consumer.shards = (*consumer.shards, shard)
+                    _attach(draft, consumer, cursor)
         else:
             known.parents = start.parents
             _reaches(known, start.end, is_closed=start.is_closed)
@@ -262,7 +295,8 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             if consumer is None:
                 draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
             else:
-                cursor.queue.redeliver(consumer, event.runs, draft.now + max(event.delay_s, 0.0))
+                until_s = draft.now + max(event.delay_s, 0.0)
+                cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
         case SeekTo():
             _seek(draft, cursor, event.position)
         case Expired():

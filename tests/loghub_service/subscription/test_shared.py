@@ -270,7 +270,7 @@ def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_th
     assert of.apply(other).refusal is Refusal.CONSUMER_BUSY
     of.apply(LeaveSubscription(consumer=1))
     done = of.apply(other)
-    assert (done.refusal, done.is_type_changed) == (None, True)
+    assert (done.refusal, done.are_settings_changed) == (None, True)
     of.flow(2, 9)
     assert of.taken(2) == [0]
 

@@ -111,7 +111,7 @@ def stabilize(
 
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
-LITTLE_LAG_CYCLES = 3.0
+LITTLE_LAG_CYCLES = 3.0  # of the last checkpoint's age, the running batch and a late sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,8 @@ from loghub_service.storage.stored_group import pulsar_origin_of, unpacked, with
 from loghub_service.subscription.events import ShardStart
 
 T = TypeVar("T")
-_GROUPS_AT_ONCE = 256
-_MAX_UNIX_MS = (1 << 40) * 1000
+_GROUPS_AT_ONCE = 256  # small groups are read in few steps, and a step is bounded in memory
+_MAX_UNIX_MS = (1 << 40) * 1000  # 30,000 years: in microseconds it still fits into 63 bits
 _CODES = {
     Code.PROJECT_NOT_EXIST: ServerError.TOPIC_NOT_FOUND,
     Code.LOG_STORE_NOT_EXIST: ServerError.TOPIC_NOT_FOUND,

@@ -1,0 +1,117 @@
+"""A consumer of all shards: those that are born later, what it allows, what it gives back, changed settings."""
+
+import pytest
+
+from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
+from loghub_service.subscription.events import (
+    Ack,
+    Allow,
+    ChangeSettings,
+    Join,
+    Redeliver,
+    Refusal,
+    ShardStart,
+    SubscribedShards,
+)
+from tests.loghub_service.subscription.driver import Dispatcher, plain
+from tests.loghub_service.subscription.invariants import StoredLogs
+
+SHARED, KEYED = SubscriptionType.SHARED, SubscriptionType.KEY_SHARED
+FAILOVER, EXCLUSIVE = SubscriptionType.FAILOVER, SubscriptionType.EXCLUSIVE
+
+
+def attach(of: Dispatcher, consumer: int) -> Refusal | None:
+    return of.apply(Join(consumer=consumer, name=str(consumer), type=of.type, shards=None)).refusal
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_a_consumer_of_all_shards_gets_the_logs_of_one_that_is_born_later(kind: SubscriptionType) -> None:
+    of = Dispatcher(kind, plain(1))
+    assert attach(of, 1) is None
+    of.apply(Allow(consumer=1, permits=9))
+    of.stored[1] = StoredLogs(((0, 0),))
+    starts = {0: ShardStart(end=position_of(1)), 1: ShardStart(end=position_of(1))}
+    of.apply(SubscribedShards(shards=starts))
+    assert of.taken(1) == [0, 0, 1]
+    assert of.subscription.consumers[1].shards == (0, 1)
+    assert (attach(of, 2) is Refusal.CONSUMER_BUSY) is (kind is EXCLUSIVE)
+
+
+def test_what_a_consumer_allows_replaces_what_it_allowed_before() -> None:
+    of = Dispatcher(SHARED, plain(9))
+    attach(of, 1)
+    for permits, expected in ((2, [0, 1]), (0, []), (1, [2]), (1, [3])):
+        of.apply(Allow(consumer=1, permits=permits))
+        assert of.taken(1) == expected
+    of.apply(Allow(consumer=1, permits=3))
+    of.apply(Allow(consumer=1, permits=0))
+    of.taken(1)
+    of.append(0)
+    assert of.taken(1) == []
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_a_consumer_gets_logs_of_the_shards_that_it_allows(kind: SubscriptionType) -> None:
+    of = Dispatcher(kind, plain(2), plain(3))
+    attach(of, 1)
+    of.apply(Allow(consumer=1, permits=9, only=frozenset({1})))
+    assert of.taken(1) == [0, 1, 2]
+    of.apply(Allow(consumer=1, permits=9))
+    assert of.taken(1) == [0, 1]
+
+
+def test_each_shard_is_the_first_in_its_turn() -> None:
+    """One with a long backlog keeps no other waiting."""
+    of = Dispatcher(SHARED, plain(*[1] * 50), plain(*[1] * 50), plain(*[1] * 50))
+    attach(of, 1)
+    for _ in range(6):
+        of.apply(Allow(consumer=1, permits=4))
+    unacked = {shard: cursor.queue.unacked for shard, cursor in of.subscription.shards.items()}
+    assert unacked == {0: 8, 1: 8, 2: 8}
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEYED])
+def test_what_is_given_back_goes_to_another_consumer_without_a_count(kind: SubscriptionType) -> None:
+    of = Dispatcher(kind, plain(3))
+    attach(of, 1)
+    of.apply(Allow(consumer=1, permits=3))
+    of.apply(Allow(consumer=1, permits=0))
+    attach(of, 2)
+    of.apply(Allow(consumer=2, permits=3))
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 3)], is_counted=False))
+    if kind is KEYED:  # one has a log of the slot yet
+        of.apply(Ack(shard=0, runs=[(0, 1)]))
+        of.apply(Allow(consumer=1, permits=3))
+        assert of.delivered[1][3:] + of.delivered.get(2, []) == [(1, 0), (2, 0)]
+    else:
+        assert of.delivered[2] == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_what_is_still_out_of_an_answer_that_was_lost_is_known(kind: SubscriptionType) -> None:
+    of = Dispatcher(kind, plain(4, 2))
+    attach(of, 1)
+    of.apply(Allow(consumer=1, permits=9))
+    queue, consumer = of.subscription.shards[0].queue, of.subscription.consumers[1]
+    answer = [(0, 4, 0), (position_of(1), position_of(1, 2), 0)]
+    of.apply(Ack(shard=0, runs=[(1, 3)]))
+    left = [(a, b) for a, b, _ in queue.still_out(consumer, answer)]
+    assert left == [(0, 1), (3, 4), (position_of(1), position_of(1, 2))]
+    of.apply(Allow(consumer=1, permits=0))
+    of.apply(Redeliver(consumer=1, shard=0))
+    assert queue.still_out(consumer, answer) == []
+
+
+def test_settings_change_while_nobody_is_attached() -> None:
+    of = Dispatcher(SHARED, plain(2))
+    change = ChangeSettings(type=KEYED, in_order=False, key=("user",))
+    done = of.apply(change)
+    assert (done.refusal, done.are_settings_changed) == (None, True)
+    settings = of.subscription.settings
+    assert (settings.type, settings.in_order, settings.key) == (KEYED, False, ("user",))
+    assert not of.apply(change).are_settings_changed
+    of.type = KEYED
+    attach(of, 1)
+    assert of.apply(ChangeSettings(type=SHARED, in_order=True, key=())).refusal is Refusal.CONSUMER_BUSY
+    assert of.subscription.settings == settings
