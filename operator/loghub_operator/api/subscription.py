@@ -22,7 +22,7 @@ _OF_LOGS = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 _CHECKPOINTS_EVERY_S = Checkpoint().interval_seconds
 
 
-class Subscription(ApiModel):
+class GroupSubscription(ApiModel):
     """Consumes a subscription instead of a consumer group; consumerGroup is its name. Only the embedded
     service has subscriptions, and only a processor with acknowledge: Log consumes one. Objects that name the
     same logstore and subscription share it, with the same type, key and inOrder. Cannot be added or removed.
@@ -203,6 +203,6 @@ SUBSCRIPTION_STAYS = Immutable(
     message=(
         "subscription cannot be added or removed, since a consumer group and a subscription have positions of"
         " their own; create another LogHubConsumerGroup instead, after `loghub subscription create"
-        " --from-group` if its subscription is to continue where this group stands"
+        " --from-group` if its subscription should continue where this group stands"
     ),
 )

@@ -27,7 +27,7 @@ from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.spark import SPARK_MASTER_RULES, Spark
 from loghub_operator.api.status import NOT_OBSERVED, Status
-from loghub_operator.api.subscription import SUBSCRIPTION_RULES, SUBSCRIPTION_STAYS, Subscription
+from loghub_operator.api.subscription import SUBSCRIPTION_RULES, SUBSCRIPTION_STAYS, GroupSubscription
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
 
@@ -242,7 +242,7 @@ class Spec(ApiModel):
         default=None,
         description="Name of the consumer group, or of the subscription. Default: the name of this object.",
     )
-    subscription: Subscription | None = None
+    subscription: GroupSubscription | None = None
     credentials_secret: CredentialsSecret = Field(
         default=CredentialsSecret(),
         description=(

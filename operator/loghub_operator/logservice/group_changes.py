@@ -31,7 +31,7 @@ from loghub_operator.model.actions import (
     UpdateGroup,
 )
 from loghub_operator.model.observed import GroupSettings, ResetObserved, ShardObserved, StoredCheckpoints
-from loghub_operator.model.subscription import StoredSubscription
+from loghub_operator.model.subscription import SubscriptionKind
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
 # With the observation before it, below the bound of liveness; the next reconcile forces the rest.
@@ -195,7 +195,7 @@ def change_subscription(client: LogHub, resource: LogHubConsumerGroup, action: G
                 raise
         return
     settings = action.settings
-    assert isinstance(settings, StoredSubscription)  # `change_group` has the others
+    assert isinstance(settings, SubscriptionKind)  # `change_group` has the others
     start = resource.spec.start_position.begin_end_or_unix_s()
     spec = SubscriptionSpec(type=settings.type, start=start, in_order=settings.in_order, key=settings.key)
     # The call itself would take one that exists for its own.

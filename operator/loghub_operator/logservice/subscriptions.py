@@ -3,7 +3,7 @@
 The embedded service reports a subscription in one answer. Its shards are shown to the planner in the states
 of a group, so that it counts what is assignable, waiting and completed in one way: a shard that has a
 consumer is ``already_alloc``, one that waits for its parents is in state ``wait``, and one that was consumed
-to its end is ``over``. The state in the subscription itself is kept beside it.
+to its end is ``over``. The state in the subscription itself is kept with it.
 """
 
 from loghub.client.port import LogHub
@@ -19,7 +19,7 @@ from loghub_operator.model.observed import (
     ShardObserved,
     Unavailable,
 )
-from loghub_operator.model.subscription import ShardDelivery, StoredSubscription, SubscriptionObserved
+from loghub_operator.model.subscription import ShardDelivery, SubscriptionKind, SubscriptionObserved
 
 UNSUPPORTED = (
     "this endpoint has no subscriptions, and type {type} needs them; use the embedded service, or create an"
@@ -58,7 +58,7 @@ def observed_subscription(status: SubscriptionStatus) -> Available:
     """What the status of a subscription says to the planner."""
     return Available(
         subscription=SubscriptionObserved(
-            settings=StoredSubscription(type=status.type, in_order=status.in_order, key=status.key),
+            settings=SubscriptionKind(type=status.type, in_order=status.in_order, key=status.key),
             state=status.state,
             backlog_logs=status.backlog_logs,
             unacked_logs=status.unacked_logs,

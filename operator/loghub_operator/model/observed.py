@@ -34,7 +34,7 @@ from loghub_operator.api.status import CheckpointResetPhase, ShardStateText
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
-from loghub_operator.model.subscription import ShardDelivery, StoredSubscription, SubscriptionObserved
+from loghub_operator.model.subscription import ShardDelivery, SubscriptionKind, SubscriptionObserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class GroupSettings:
     order: bool
 
 
-Stored = GroupSettings | StoredSubscription  # of what an object consumes
+Stored = GroupSettings | SubscriptionKind  # of what an object consumes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +394,7 @@ class Peer:
     name: str
     access_since: str = ""  # when it first proved access to the group; "": it has not, or not lately
     leaving: bool = False  # its deletion was requested
-    subscription: StoredSubscription | None = None  # as which it consumes one; None: a consumer group
+    subscription: SubscriptionKind | None = None  # as which it consumes one; None: a consumer group
 
     def shares_with(self, other: "Peer") -> bool:
         """Whether both consume one subscription together: as the same, and with workers of other names."""

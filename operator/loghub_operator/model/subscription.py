@@ -1,7 +1,7 @@
 """What the log service stores and reports of a subscription, as the operator sees it.
 
 An object consumes either a consumer group (`loghub_operator.model.observed.GroupSettings`) or a subscription
-(`StoredSubscription`). What is stored of both is one value to the planner: it is created if it is missing,
+(`SubscriptionKind`). What is stored of both is one value to the planner: it is created if it is missing,
 updated if it differs, and deleted at the end. Only where a group and a subscription differ in kind, such as
 in who may be connected while a setting changes, does the planner ask which of the two it is.
 """
@@ -9,11 +9,11 @@ in who may be connected while a setting changes, does the planner ask which of t
 from dataclasses import dataclass
 
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
-from loghub_operator.api.subscription import Subscription
+from loghub_operator.api.subscription import GroupSubscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSubscription:
+class SubscriptionKind:
     """What the log service stores of a subscription. None of it changes while a consumer is connected."""
 
     type: SubscriptionType
@@ -27,11 +27,11 @@ class StoredSubscription:
         return f"{self.type}{key}{in_order}"
 
 
-def subscription_of(asked: Subscription | None) -> StoredSubscription | None:
+def subscription_of(asked: GroupSubscription | None) -> SubscriptionKind | None:
     """What the log service should store for ``spec.subscription``; None for a consumer group."""
     if asked is None:
         return None
-    return StoredSubscription(type=asked.type, in_order=asked.keeps_order, key=asked.key or ())
+    return SubscriptionKind(type=asked.type, in_order=asked.keeps_order, key=asked.key or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class SubscriptionObserved:
     parts of the keys, in type KeyShared, that have logs at consumers: as many consumers can have work.
     """
 
-    settings: StoredSubscription
+    settings: SubscriptionKind
     state: SubscriptionState
     backlog_logs: int | None = None
     unacked_logs: int = 0

@@ -16,11 +16,11 @@ import structlog
 from loghub.wire import names as hosts
 from loghub_operator.api.adoption import SUBSCRIPTION, group_path
 from loghub_operator.api.labels import FINALIZER
-from loghub_operator.api.subscription import Subscription
+from loghub_operator.api.subscription import GroupSubscription
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.model.observed import Peer
-from loghub_operator.model.subscription import StoredSubscription, subscription_of
+from loghub_operator.model.subscription import SubscriptionKind, subscription_of
 from loghub_operator.settings import Settings
 
 log = structlog.get_logger()
@@ -197,12 +197,12 @@ class GroupIndex:
         return (stored.get("accessSince") or "") if is_about_it else ""
 
 
-def _subscription(spec: Mapping[str, Any]) -> StoredSubscription | None:
+def _subscription(spec: Mapping[str, Any]) -> SubscriptionKind | None:
     """Raises ValueError for one that this release cannot parse: the object then claims nothing."""
     given = spec.get("subscription")
     if given is None:
         return None
-    return subscription_of(Subscription.model_validate(given, strict=False))
+    return subscription_of(GroupSubscription.model_validate(given, strict=False))
 
 
 def _projects(spec: Mapping[str, Any]) -> Iterator[str]:

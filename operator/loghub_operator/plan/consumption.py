@@ -1,8 +1,8 @@
 """What one object consumes: a consumer group or a subscription, with the settings of the spec.
 
 The settings of a group change while its workers run, apart from a shorter timeout, which waits for them. The
-settings of a subscription are part of what each connected consumer asked for, so they change only while none
-is connected: the workers leave first, and join again under the new settings.
+settings of a subscription are part of what each connected consumer joined, so they change only while none is
+connected: the workers leave first, and join again under the new settings.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from loghub_operator.model.observed import (
     WorkerObserved,
 )
 from loghub_operator.model.revision import Revision
-from loghub_operator.model.subscription import StoredSubscription, subscription_of
+from loghub_operator.model.subscription import SubscriptionKind, subscription_of
 from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.subject import Subject, WorkerNames
 
@@ -37,7 +37,7 @@ def stored_now(wanted: Stored, subject: Subject, desired: Revision) -> Stored:
     existing, workers = subject.observed.stored, subject.observed.workers
     if isinstance(wanted, GroupSettings):
         return _group_now(wanted, existing, workers, desired)
-    if isinstance(existing, StoredSubscription) and existing != wanted and _connected(subject):
+    if isinstance(existing, SubscriptionKind) and existing != wanted and _connected(subject):
         return existing
     return wanted
 
@@ -73,7 +73,7 @@ def changing(resource: LogHubConsumerGroup, subject: Subject) -> str:
     not have to.
     """
     wanted, existing = subscription_of(resource.spec.subscription), subject.observed.stored
-    if wanted is None or not isinstance(existing, StoredSubscription) or existing == wanted:
+    if wanted is None or not isinstance(existing, SubscriptionKind) or existing == wanted:
         return ""
     others = subject.names.foreign(_consumers(subject.observed.service))
     waits = f"; it has consumers that are not workers of this object: {comma_list(others)}" if others else ""

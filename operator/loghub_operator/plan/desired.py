@@ -135,7 +135,7 @@ def conflict_reason(resource: LogHubConsumerGroup) -> str:
 
 
 def _conflict(resource: LogHubConsumerGroup, own: Peer, owner: Peer) -> str:
-    """Why this object must not consume beside ``owner``, as a message for users."""
+    """Why this object must not consume while ``owner`` does, as a message for users."""
     name = named(owner, resource.metadata.namespace)
     if own.subscription is None or owner.subscription is None:
         return f"{name} owns {resource.consumed}, because it proved access to it first"

@@ -1,4 +1,4 @@
-"""What each field of the spec is beside ``spec.subscription``: it works, or it is refused in words."""
+"""What each field of the spec is with ``spec.subscription``: it works, or it is refused in words."""
 
 import copy
 
@@ -61,7 +61,7 @@ def _words(field: str) -> str | None:
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS))
-def test_each_field_works_beside_a_subscription_or_is_refused_in_words(field: str) -> None:
+def test_each_field_works_with_a_subscription_or_is_refused_in_words(field: str) -> None:
     value, words = document(_spec(field)), _words(field)
     if words is None:
         parse_resource(value)

@@ -30,7 +30,7 @@ from loghub_operator.model.observed import (
     WorkerPhase,
 )
 from loghub_operator.model.revision import WorkerSpec
-from loghub_operator.model.subscription import ShardDelivery, StoredSubscription, SubscriptionObserved
+from loghub_operator.model.subscription import ShardDelivery, SubscriptionKind, SubscriptionObserved
 from tests.loghub_operator.support.examples import Document, document, merge
 from tests.loghub_operator.support.golden import EPOCH, SameTemplate
 from tests.loghub_operator.support.rounds import plan
@@ -51,7 +51,7 @@ class World:
     """``others`` are connected consumers that are no workers of the object."""
 
     spec: Document
-    stored: StoredSubscription | None = None
+    stored: SubscriptionKind | None = None
     others: tuple[str, ...] = ()
     peers: tuple[Peer, ...] = ()
     unavailable: Unavailable | None = None
@@ -137,7 +137,7 @@ class World:
             case actions.AddFinalizer():
                 self.finalizer = True
             case actions.CreateGroup() | actions.UpdateGroup():
-                assert isinstance(action.settings, StoredSubscription)
+                assert isinstance(action.settings, SubscriptionKind)
                 assert self.stored is None or not self.consumers, "the log service refuses it"
                 self.stored = action.settings
             case actions.DeleteGroup():

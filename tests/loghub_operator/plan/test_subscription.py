@@ -15,13 +15,13 @@ from loghub_operator.model.actions import (
     UpdateGroup,
 )
 from loghub_operator.model.observed import Peer, ServiceErrorReason, Unavailable
-from loghub_operator.model.subscription import StoredSubscription
+from loghub_operator.model.subscription import SubscriptionKind
 from tests.loghub_operator.plan.subscription_world import World
 from tests.loghub_operator.support.examples import Document, subscribed
 
-SHARED = StoredSubscription(type=SubscriptionType.SHARED, in_order=False)
-BY_USER = StoredSubscription(type=SubscriptionType.KEY_SHARED, in_order=True, key=("user",))
-IN_ORDER = StoredSubscription(type=SubscriptionType.FAILOVER, in_order=True)
+SHARED = SubscriptionKind(type=SubscriptionType.SHARED, in_order=False)
+BY_USER = SubscriptionKind(type=SubscriptionType.KEY_SHARED, in_order=True, key=("user",))
+IN_ORDER = SubscriptionKind(type=SubscriptionType.FAILOVER, in_order=True)
 UNSUPPORTED = Unavailable(reason=ServiceErrorReason.SUBSCRIPTION_UNSUPPORTED, message="it has none")
 EARLIER = "2020-01-01T00:00:00Z"
 
@@ -36,7 +36,7 @@ def running(kind: str = "Shared", spec: Document | None = None, *, replicas: int
     return result
 
 
-def partner(subscription: StoredSubscription | None, *, name: str = "theirs") -> Peer:
+def partner(subscription: SubscriptionKind | None, *, name: str = "theirs") -> Peer:
     return Peer(
         created=EARLIER, namespace="other", name=name, access_since=EARLIER, subscription=subscription
     )
@@ -85,12 +85,12 @@ def test_workers_of_a_subscription_run_on_where_the_endpoint_loses_it() -> None:
         ({"subscription": {"type": "KeyShared", "key": ["user"]}}, BY_USER),
         (
             {"subscription": {"type": "Failover"}},
-            StoredSubscription(type=SubscriptionType.FAILOVER, in_order=True),
+            SubscriptionKind(type=SubscriptionType.FAILOVER, in_order=True),
         ),
     ],
 )
 def test_all_workers_leave_before_the_type_changes_and_as_many_start_again(
-    spec: Document, changed: StoredSubscription
+    spec: Document, changed: SubscriptionKind
 ) -> None:
     one = running()
     one.edit(spec)
@@ -142,11 +142,11 @@ def test_two_objects_of_one_kind_share_a_subscription() -> None:
     ("theirs", "words"),
     [
         (BY_USER, "as KeyShared by user, in order, and this object as Shared"),
-        (StoredSubscription(type=SubscriptionType.FAILOVER, in_order=False), "as Failover, and this object"),
+        (SubscriptionKind(type=SubscriptionType.FAILOVER, in_order=False), "as Failover, and this object"),
     ],
 )
 def test_an_object_that_wants_another_type_than_the_first_runs_no_worker(
-    theirs: StoredSubscription, words: str
+    theirs: SubscriptionKind, words: str
 ) -> None:
     one = world()
     one.stored, one.peers = theirs, (partner(theirs),)

@@ -256,7 +256,7 @@ def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredRep
         )
     requested = group.requested
     minimum = group.scaling.min_replicas  # the lower bound of Auto does not apply
-    # Stand-bys are asked for on purpose: a subscription is more than its shards.
+    # Workers beyond the shards of a subscription are stand-bys, or have single logs.
     shards = None if group.subscribes else case.bounds.shards
     workers, bound = replace(case.bounds, minimum=minimum, shards=shards).cut(requested)
     return DesiredReplicas(
