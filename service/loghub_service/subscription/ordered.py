@@ -162,6 +162,7 @@ class OrderedQueue:
         active, shard, runs = self.active, self.cursor.shard, list[DeliveredRun]()
         if active is None:
             return
+        permits = active.permits
         while active.permits_at(shard) > 0 and self.cursor.has_room(draft.limits):
             piece = self.cursor.piece(MAX_GROUP_LOGS, draft)
             if piece is None:
@@ -179,7 +180,8 @@ class OrderedQueue:
             self.stops[normal] = stop
             self.cursor.pass_to(stop, draft)
         if runs:
-            draft.outcome.deliveries.append(Delivery(active.number, shard, runs))
+            taken = permits - active.permits
+            draft.outcome.deliveries.append(Delivery(active.number, shard, runs, taken))
 
     def has_unowned(self) -> bool:
         return False
