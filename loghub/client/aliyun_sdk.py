@@ -36,7 +36,7 @@ _ListShardResponse: Any = aliyun.log.shard_response.ListShardResponse
 
 _SOURCE = "loghub"  # without a source the SDK determines this machine's address
 _CONNECTIONS = 16  # kept per client; more are opened when needed and closed after use
-_MAX_QUOTED_CHARS = 200
+_MAX_QUOTED_CHARS = 200  # enough to recognize the page of a proxy; an error stays one line of a log
 # The SDK's classes raise these while they parse an answer of another form.
 _UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 

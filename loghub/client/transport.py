@@ -51,7 +51,7 @@ PROTOBUF = "application/x-protobuf"
 
 _OK = 200  # any other status is an error to every client (docs/sls-protocol.md 1.7)
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed and closed after use
-_MAX_QUOTED_CHARS = 200
+_MAX_QUOTED_CHARS = 200  # enough to recognize the page of a proxy; an error stays one line of a log
 _ANY_REGION = "embedded"
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire import names
 
 
@@ -31,6 +32,15 @@ def retry_group(consumer_group: str, logstore: str) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()
     return f"{consumer_group[:32]}-FROM-{digest}"
+
+
+class ProcessorSubscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The workers are consumers of a subscription, whose name is the consumer group's, in place of members of
+    a group. The operator creates it; a worker only joins. `priority` means the same as in
+    `loghub_consumer.settings.SubscriptionSettings`."""
+
+    type: SubscriptionType
+    priority: int = 0
 
 
 class ProcessorPipeline(
@@ -59,3 +69,4 @@ class ProcessorPipeline(
     max_ack_timeout_s: float | None = None
     max_unacknowledged: int = 10_000
     retry: RetryLogstore | None = None
+    subscription: ProcessorSubscription | None = None

@@ -147,7 +147,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     file: LogFile | None = None
 
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 1  # rises with each change that an older worker would misread
 DRAIN_ANNOTATION = "loghub.dev/drain"
 DRAIN_REQUESTED = "true"
 DRAIN_NOT_REQUESTED = "false"

@@ -19,9 +19,9 @@ from functools import cached_property
 from itertools import pairwise
 
 KEY_DIGITS = 32  # hash keys are MD5 values: 128 bits
-TOP = 1 << 128
+TOP = 1 << 128  # exclusive, as hash keys have 128 bits
 MAX_KEY = TOP - 1
-MAX_PARTS = 1 << 16
+MAX_PARTS = 1 << 16  # far above the 256 shards of a logstore: bounds the list that one request makes
 # The maximum of logs in one stored log group; a larger group is stored in parts. The place of a log is the
 # ordinal of its group in the shard and its index in the group, and both fit into the 63 bits of a Kafka
 # offset (docs/kafka.md 2).

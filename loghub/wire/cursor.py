@@ -11,7 +11,7 @@ from typing import Literal
 
 from loghub.wire.errors import MalformedCursor
 
-MAX_CURSOR = 2**63 - 1
+MAX_CURSOR = 2**63 - 1  # a cursor is a signed 64-bit number for Spark, for Kafka and in a segment
 Position = Literal["begin", "end"] | int  # where to read: int is unix seconds, the time of receipt
 # Base64 of 19 digits is 28 characters; a sign and a trailing newline may be added.
 _MAX_CHARS = 32

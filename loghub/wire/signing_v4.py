@@ -17,7 +17,7 @@ SCHEME = "SLS4-HMAC-SHA256"
 HASH_HEADER, TIME_HEADER = "x-log-content-sha256", "x-log-date"
 _SCOPE_END = ("sls", "aliyun_v4_request")
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
-_DATE_DIGITS = 8
+_DATE_DIGITS = 8  # the date in 20260131T080000Z
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from loghub_cli.options import (
 from loghub_cli.output import Record, utc
 from loghub_cli.read import as_shard
 
-MAX_PARTS = 256
+MAX_PARTS = 256  # a logstore of the embedded service begins with at most as many shards
 
 
 @click.group(cls=CommandGroup)

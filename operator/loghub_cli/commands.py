@@ -19,7 +19,7 @@ EXAMPLES = {
     "status": ("loghub status", "loghub status access-log"),
     "serve": (
         "loghub serve --listen 127.0.0.1:8080",
-        "loghub serve --kafka -- --max-shards 100",
+        "loghub serve --kafka --pulsar -- --max-shards 100",
     ),
     "project create": ('loghub project create demo --description "an example" --if-not-exists',),
     "project list": ("loghub project list -o json",),

@@ -46,7 +46,7 @@ CHUNK_BYTES = 256 << 10  # of one read: a few chunks fill a batch, and an interr
 QUIET_S = 5.0  # after a rename; what fluent-bit waits, and longer than a daemon takes to reopen its log
 MAX_RENAMED = 16  # files open at once; each may be as long as its writer goes on
 _KNOWN_BYTES = 256  # of what was read, to recognize the text by
-_LAST_LINE_BYTES = 1 << 20
+_LAST_LINE_BYTES = 1 << 20  # the maximum of a value in SLS: what is longer cannot be sent as one log anyway
 _numbers = count()
 
 

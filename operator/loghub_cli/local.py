@@ -32,14 +32,15 @@ from loghub_cli.commands import Command
 from loghub_cli.kafka_groups import document, overview, reported_groups
 from loghub_cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
 from loghub_cli.output import Failed, Format, InvalidInput, Record, on_one_line, render, short_age, utc
+from loghub_cli.up.client_endpoint import PROTOCOLS, ClientProtocol, EndpointOptions, is_of_this_machine
 from loghub_cli.up.commands import DownOptions, Refused, StartFailed, UpOptions
 from loghub_cli.up.commands import down as run_down
 from loghub_cli.up.commands import serve as run_serve
 from loghub_cli.up.commands import up as run_up
-from loghub_cli.up.embedded_service import KEYS, ServiceStartError, running_at, running_kafka_at
+from loghub_cli.up.embedded_service import KEYS, ServiceStartError, running_at, running_endpoints
 from loghub_cli.up.object_store import LocalObject
 from loghub_cli.up.paths import GroupFolder, InUseError, Root, is_locked, owner_only
-from loghub_cli.up.service_options import ServiceOptions, how_to_log_in, is_of_this_machine
+from loghub_cli.up.service_options import ServiceOptions
 from loghub_cli.up.stopping import Interrupted
 from loghub_cli.up.worker_process import last_words, read_status
 from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, fields
@@ -161,16 +162,16 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
 
 
 def _documents(root: Root, records: Sequence[LocalObject]) -> Iterator[Record]:
-    kafka = running_kafka_at(root.service) or None
+    served = running_endpoints(root.service)
     for record in records:
-        at = kafka if record.resource().spec.endpoint == EMBEDDED else None
+        addresses = served if record.resource().spec.endpoint == EMBEDDED else {}
         group = _on_disk(record)
         yield {
             **record.document,
             "up": group.is_up,
             "asOf": utc(group.as_of_unix_s),
             "workers": worker_rows(group) if group.is_up else [],
-            "kafka": at,
+            **{protocol.name: addresses.get(protocol) for protocol in PROTOCOLS},
         }
 
 
@@ -181,9 +182,8 @@ def _print(console: Console, text: str) -> None:
 def _service_lines(root: Root, endpoint: str) -> Iterator[str]:
     if endpoint:
         yield f"embedded service: {endpoint}"
-        kafka = running_kafka_at(root.service)
-        if kafka:
-            yield how_to_log_in(kafka, root.service / KEYS, tls=endpoint.startswith("https:"))
+        for protocol, address in running_endpoints(root.service).items():
+            yield protocol.how_to_log_in(address, root.service / KEYS, tls=endpoint.startswith("https:"))
 
 
 def _records(root: Root, name: str | None) -> Iterator[LocalObject]:
@@ -218,12 +218,11 @@ def _details(console: Console, group: GroupOnDisk) -> None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_SHARDS = 256
-KAFKA_ADDRESS = "127.0.0.1:9092"  # the port that Kafka clients expect
+MAX_SHARDS = 256  # the maximum that the embedded service has for a new logstore
 
 # Of the service, but `loghub serve` gives them.
 _OWN_FLAGS = {"--data", "--port-file", "--log-format", "--listen", "--tls-cert", "--tls-key"} | {
-    f"--kafka{rest}" for rest in ("", "-advertise", "-plaintext", "-port-file")
+    protocol.flag(rest) for protocol in PROTOCOLS for rest in ("", "-advertise", "-plaintext", "-port-file")
 }
 
 _state_dir = click.option(
@@ -249,15 +248,45 @@ def _root(state_dir: Path | None) -> Root:
     return Root(state_dir.absolute()) if state_dir else Root.default(os.environ)
 
 
-def _kafka_option(text: str) -> Callable[[F], F]:
+def _address_option(protocol: ClientProtocol, text: str) -> Callable[[F], F]:
     return click.option(
-        "--kafka",
+        protocol.flag(),
         type=ADDRESS,
         is_flag=False,
-        flag_value=KAFKA_ADDRESS,
+        flag_value=protocol.default_address,
         metavar="[HOST:PORT]",
-        help=text,
+        help=f"{text}; default: {protocol.default_address} ({protocol.page}).",
     )
+
+
+def _endpoints_of_up(function: F) -> F:
+    for protocol in reversed(PROTOCOLS):
+        text = f"The embedded service also serves {protocol.title} clients of this machine"
+        function = _address_option(protocol, text)(function)
+    return function
+
+
+def _endpoints_of_serve(function: F) -> F:
+    decorated: Any = function
+    for protocol in reversed(PROTOCOLS):
+        for option in (
+            click.option(
+                protocol.flag("-plaintext"),
+                is_flag=True,
+                help=f"Serve {protocol.title} without TLS on an address other than loopback; clients send "
+                "their secret in clear.",
+            ),
+            click.option(
+                protocol.flag("-advertise"),
+                type=ADDRESS,
+                metavar="HOST:PORT",
+                help=f"Address that {protocol.title} clients connect to after the first answer; default: the "
+                "one that they used.",
+            ),
+            _address_option(protocol, f"Serve {protocol.title} clients, too"),
+        ):
+            decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
 def _group_options(function: F) -> F:
@@ -293,9 +322,7 @@ def _group_options(function: F) -> F:
     help="YAML file with the LogHubConsumerGroup; changes are applied when you save it.",
 )
 @_group_options
-@_kafka_option(
-    "The embedded service also serves Kafka clients of this machine; default: 127.0.0.1:9092 (docs/kafka.md)."
-)
+@_endpoints_of_up
 @click.option(
     "--create-logstore",
     is_flag=True,
@@ -322,16 +349,24 @@ def _group_options(function: F) -> F:
 @click.option("--plain", is_flag=True, help="Print plain lines instead of the live view.")
 def up(state_dir: Path | None, plain: bool, **values: Any) -> int:
     """Run a LogHubConsumerGroup with local worker processes."""
-    kafka = values["kafka"]
-    if kafka is not None and not is_of_this_machine(kafka):
-        raise click.UsageError(
-            f"--kafka {kafka}: `loghub up` serves Kafka clients of this machine only; for others, run"
-            " `loghub serve --kafka` with a certificate first, and then `loghub up`, which uses that service"
-        )
+    endpoints = {}
+    for protocol in PROTOCOLS:
+        address = values.pop(protocol.name)
+        if address is None:
+            continue
+        if not is_of_this_machine(address):
+            flag, title = protocol.flag(), protocol.title
+            raise click.UsageError(
+                f"{flag} {address}: `loghub up` serves {title} clients of this machine only; for others, run"
+                f" `loghub serve {flag}` with a certificate first, and then `loghub up`, which uses that"
+                " service"
+            )
+        endpoints[protocol.name] = address
     if values["timeout"] is not None and values["wait_for"] is None:
         raise click.UsageError("--timeout belongs to --wait-for")
     require("loghub-cli[local]", "loghub up")
-    options = UpOptions(root=_root(state_dir), live=sys.stdout.isatty() and not plain, **values)
+    live = sys.stdout.isatty() and not plain
+    options = UpOptions(root=_root(state_dir), live=live, endpoints=endpoints, **values)
     with _reported():
         return asyncio.run(run_up(options))
 
@@ -365,24 +400,13 @@ def status(name: str | None, state_dir: Path | None, output: str, as_json: bool)
     metavar="HOST:PORT",
     help="Address to listen on; default: a free port.",
 )
-@_kafka_option("Serve Kafka clients, too; default: 127.0.0.1:9092 (docs/kafka.md).")
-@click.option(
-    "--kafka-advertise",
-    type=ADDRESS,
-    metavar="HOST:PORT",
-    help="Address that Kafka clients connect to after the first answer; default: the one that they used.",
-)
-@click.option(
-    "--kafka-plaintext",
-    is_flag=True,
-    help="Serve Kafka without TLS on an address other than loopback; clients send their secret in clear.",
-)
+@_endpoints_of_serve
 @click.option(
     "--tls-cert",
     type=EXISTING_FILE,
     metavar="FILE",
-    help="Serve TLS, to Kafka clients too, with this certificate chain (PEM); read again when it changes. "
-    "SSL_CERT_FILE makes the commands trust its authority.",
+    help="Serve TLS, to clients of Kafka and Pulsar too, with this certificate chain (PEM); read again when "
+    "it changes. SSL_CERT_FILE makes the commands trust its authority.",
 )
 @click.option("--tls-key", type=EXISTING_FILE, metavar="FILE", help="The certificate's key (PEM).")
 @click.argument("more", nargs=-1, metavar="[-- FLAGS]")
@@ -395,7 +419,12 @@ def serve(state_dir: Path | None, listen: str, **values: Any) -> int:
         if values[name] is not None:
             values[name] = str(values[name].absolute())
     require("loghub-service", "loghub serve")
-    options = ServiceOptions(**values)
+    endpoints = {
+        protocol.name: endpoint
+        for protocol in PROTOCOLS
+        if (endpoint := _endpoint(protocol, values)) is not None
+    }
+    options = ServiceOptions(endpoints=endpoints, **values)
     _reject_contradictions(options)
     with _reported():
         return run_serve(_root(state_dir), listen, options)
@@ -409,14 +438,25 @@ def _reject_contradictions(options: ServiceOptions) -> None:
             raise click.UsageError(f"{flag}: write it before --, or leave it to `loghub serve`")
     if (options.tls_cert is None) != (options.tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together")
-    if options.kafka is None:
-        if options.kafka_advertise or options.kafka_plaintext:
-            raise click.UsageError("--kafka-advertise and --kafka-plaintext need --kafka")
-    elif not (options.tls_cert or options.kafka_plaintext or is_of_this_machine(options.kafka)):
-        raise click.UsageError(
-            f"--kafka {options.kafka}: clients send their secret in clear without TLS: give --tls-cert and"
-            " --tls-key, or --kafka-plaintext where the network is trusted"
-        )
+    for protocol, endpoint in options.served():
+        if options.tls_cert is None and endpoint.sends_secrets_in_clear():
+            raise click.UsageError(
+                f"{protocol.flag()} {endpoint.address}: clients send their secret in clear without TLS: give"
+                f" --tls-cert and --tls-key, or {protocol.flag('-plaintext')} where the network is trusted"
+            )
+
+
+def _endpoint(protocol: ClientProtocol, values: dict[str, Any]) -> EndpointOptions | None:
+    """Takes the options of the protocol out of the values."""
+    address, advertise, plaintext = (
+        values.pop(f"{protocol.name}{rest}") for rest in ("", "_advertise", "_plaintext")
+    )
+    if address is not None:
+        return EndpointOptions(address=address, advertise=advertise, plaintext=plaintext)
+    if advertise or plaintext:
+        further = " and ".join(protocol.flag(rest) for rest in ("-advertise", "-plaintext"))
+        raise click.UsageError(f"{further} need {protocol.flag()}")
+    return None
 
 
 @click.command(

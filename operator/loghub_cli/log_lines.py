@@ -21,7 +21,7 @@ PLAIN_FIELD = "line"  # of a line that is no JSON, unless `put --field` names an
 _TAG, _FIELD = "__tag__:", "__field__:"
 _PLACE = ("__shard__", "__cursor__", "__index__")  # where a log was; it gets a new place
 _RESERVED = frozenset((*_PLACE, "__time__", "__time_ns__", "__topic__", "__source__"))
-_MAX_TIME_S = 0xFFFF_FFFF
+_MAX_TIME_S = 0xFFFF_FFFF  # the time of a log has 32 bits
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

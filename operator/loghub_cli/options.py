@@ -35,7 +35,7 @@ from loghub_cli.commands import ConnectionOption
 from loghub_cli.connection import ConnectionOptions, ServiceConnection, connection
 from loghub_cli.kafka_groups import kafka_groups
 from loghub_cli.output import Failed, Format, Record, render
-from loghub_cli.up.service_options import host_and_port
+from loghub_cli.up.client_endpoint import host_and_port
 
 _TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
 
@@ -121,7 +121,7 @@ def with_hint(error: LogHubError, place: ServiceConnection, parameters: Mapping[
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGE = re.compile(r"(\d{1,9})([smhd])")
-_MAX_UNIX_S = 0xFFFF_FFFF
+_MAX_UNIX_S = 0xFFFF_FFFF  # the time of a log has 32 bits
 FORMS = "unix seconds, a time such as 2026-01-31T08:00:00Z, or an age such as 10m"
 
 
@@ -176,7 +176,7 @@ def parse_duration_s(text: str) -> float:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_SHARD = 2**31 - 1
+MAX_SHARD = 2**31 - 1  # the id of a shard is a signed 32-bit number in SLS
 
 
 class _OptionType(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only

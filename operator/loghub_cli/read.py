@@ -202,7 +202,7 @@ def prints_logs(function: F) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
-_REFRESH_S = 1.0
+_REFRESH_S = 1.0  # between two looks for shards that came with a split; a new shard waits at most so long
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.2, 1.0  # between reads that find nothing
 
 

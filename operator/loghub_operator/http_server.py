@@ -14,12 +14,12 @@ from aiohttp import web
 
 from loghub.listening import listen
 
-MAX_REQUEST_BYTES = 64 * 1024
-STOP_BOUND_S = 1.0
-MAX_CONNECTIONS = 256
+MAX_REQUEST_BYTES = 64 * 1024  # requests are GETs and short JSON objects of an API server
+STOP_BOUND_S = 1.0  # answers take milliseconds, and the end of a leader must not wait for a slow reader
+MAX_CONNECTIONS = 256  # kubelet, Prometheus and API servers have a few each; further ones take no memory
 FIRST_REQUEST_BOUND_S = 10.0  # from the connection to a complete request
 KEEP_ALIVE_S = 15.0  # from a response to the next complete request
-HANDSHAKE_BOUND_S = 10.0
+HANDSHAKE_BOUND_S = 10.0  # the time that a first request has, see FIRST_REQUEST_BOUND_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

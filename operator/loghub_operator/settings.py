@@ -60,13 +60,13 @@ from loghub_operator.api.v1alpha1 import EMBEDDED
 
 EMBEDDED_ENDPOINT = "http://loghub.svc"
 WORKER_IMAGE = "loghub-worker:dev"
-RESYNC_S = 30.0
+RESYNC_S = 30.0  # a missed event is corrected after this time; a resync of an unchanged group costs no write
 STATUS_INTERVAL_S = NUMBERS_EVERY_S
 MAX_STATUS_INTERVAL_S = 3600.0  # what is older does not help a reader any more
-MAX_SHARD_SERIES = 1000
+MAX_SHARD_SERIES = 1000  # shards of all groups, each with two series
 MAX_PROJECT_SERVICES = 1000  # a quarter of the smallest usual range of cluster addresses, a /20
 _SVC = ".svc"
-_EMBEDDED_PORT = 8080
+_EMBEDDED_PORT = 8080  # of the service's Service (charts/loghub)
 T = TypeVar("T", bound=StrEnum)
 
 

@@ -25,6 +25,7 @@ from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.server import serve
 from loghub_service.settings import (
     MIB,
+    EndpointSettings,
     KafkaLimits,
     KafkaSettings,
     Limits,
@@ -123,12 +124,16 @@ _PARTS = {
     "Kafka endpoint (docs/kafka.md)": [
         "kafka", "kafka_advertise", "kafka_port_file", "kafka_rebalance_delay", "kafka_plaintext",
     ],
+    "Pulsar endpoint (docs/pulsar.md)": [
+        "pulsar", "pulsar_advertise", "pulsar_port_file", "pulsar_auto_create", "pulsar_plaintext",
+    ],
 }  # fmt: skip
 # The settings whose value is the one on the command line.
 _AS_GIVEN = (
     "admin", "port_file", "base_names", "credentials_dir", "tls_certificate", "tls_key", "log_format",
 )  # fmt: skip
 F = TypeVar("F", bound=Callable[..., object])
+E = TypeVar("E", bound=EndpointSettings)
 
 
 class _Command(click.Command):
@@ -153,6 +158,37 @@ def _limit_options(function: F) -> F:
         )
         function = option(function)
     return function
+
+
+def _endpoint_options(name: str, title: str) -> Callable[[F], F]:
+    """The options of an endpoint for clients of another protocol."""
+    options = (
+        click.option(
+            f"--{name}", type=_address, metavar="HOST:PORT",
+            help=f"Address on which {title} clients are served, with TLS if --tls-cert is given; default: "
+            "none.",
+        ),
+        click.option(
+            f"--{name}-advertise", type=_address, metavar="HOST:PORT",
+            help=f"Address that {title} clients connect to after the first answer; default: the one that "
+            "they used.",
+        ),
+        click.option(
+            f"--{name}-port-file", metavar="FILE",
+            help=f"File to which HOST:PORT of --{name} is written once it accepts clients.",
+        ),
+        click.option(
+            f"--{name}-plaintext", is_flag=True,
+            help=f"Serve {title} without TLS on an address other than loopback; secrets are sent in clear.",
+        ),
+    )  # fmt: skip
+
+    def decorated(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
@@ -190,46 +226,16 @@ def _limit_options(function: F) -> F:
 )  # fmt: skip
 @click.option("--log-format", type=click.Choice(["json", "console"]), default="json", show_default=True)
 @_limit_options
-@click.option(
-    "--kafka", type=_address, metavar="HOST:PORT",
-    help="Address on which Kafka clients are served, with TLS if --tls-cert is given; default: none.",
-)  # fmt: skip
-@click.option(
-    "--kafka-advertise", type=_address, metavar="HOST:PORT",
-    help="Address that Kafka clients connect to after the first answer; default: the one that they used.",
-)  # fmt: skip
-@click.option(
-    "--kafka-port-file", metavar="FILE",
-    help="File to which HOST:PORT of --kafka is written once it accepts clients.",
-)  # fmt: skip
+@_endpoint_options("kafka", "Kafka")
 @click.option(
     "--kafka-rebalance-delay", type=_delay, show_default=True, metavar="SECONDS",
     default=KafkaGroupLimits().initial_rebalance_delay_ms / 1000,
     help="For which a new consumer group waits for more members.",
 )  # fmt: skip
-@click.option(
-    "--kafka-plaintext", is_flag=True,
-    help="Serve Kafka without TLS on an address other than loopback; passwords are sent in clear.",
-)  # fmt: skip
-@click.option(
-    "--pulsar", type=_address, metavar="HOST:PORT",
-    help="Address on which Pulsar clients are served, with TLS if --tls-cert is given; default: none.",
-)  # fmt: skip
-@click.option(
-    "--pulsar-advertise", type=_address, metavar="HOST:PORT",
-    help="Address that Pulsar clients connect to after the look-up; default: the one that they used.",
-)  # fmt: skip
-@click.option(
-    "--pulsar-port-file", metavar="FILE",
-    help="File to which HOST:PORT of --pulsar is written once it accepts clients.",
-)  # fmt: skip
+@_endpoint_options("pulsar", "Pulsar")
 @click.option(
     "--pulsar-auto-create", is_flag=True,
     help="Create a logstore for a topic that a Pulsar client names, if its key has the right admin.",
-)  # fmt: skip
-@click.option(
-    "--pulsar-plaintext", is_flag=True,
-    help="Serve Pulsar without TLS on an address other than loopback; secrets are sent in clear.",
 )  # fmt: skip
 def command(
     data: str, listen: tuple[str, int], segment_mib: int, kafka_rebalance_delay: float, **values: Any
@@ -242,8 +248,8 @@ def command(
         data=os.path.abspath(data),
         host=host,
         port=port,
-        kafka=_kafka(values),
-        pulsar=_pulsar(values),
+        kafka=_endpoint(KafkaSettings, "kafka", "Kafka", values),
+        pulsar=_endpoint(PulsarSettings, "pulsar", "Pulsar", values, auto_create="pulsar_auto_create"),
         segment_bytes=segment_mib * MIB,
         limits=chosen(Limits(), values),
         kafka_limits=chosen(KafkaLimits(), values),
@@ -259,42 +265,28 @@ def command(
     return settings
 
 
-def _kafka(values: Mapping[str, Any]) -> KafkaSettings | None:
-    if not _is_wanted("kafka", "Kafka", values):
-        return None
-    host, port = values["kafka"]
-    return KafkaSettings(
-        host=host, port=port, port_file=values["kafka_port_file"], advertised=values["kafka_advertise"]
-    )
-
-
-def _pulsar(values: Mapping[str, Any]) -> PulsarSettings | None:
-    if not _is_wanted("pulsar", "Pulsar", values, "pulsar_auto_create"):
-        return None
-    host, port = values["pulsar"]
-    return PulsarSettings(
-        host=host,
-        port=port,
-        port_file=values["pulsar_port_file"],
-        advertised=values["pulsar_advertise"],
-        auto_create=values["pulsar_auto_create"],
-    )
-
-
-def _is_wanted(name: str, title: str, values: Mapping[str, Any], *others: str) -> bool:
-    """Whether there is such an endpoint. Raises UsageError for a contradiction of its options."""
+def _endpoint(kind: type[E], name: str, title: str, values: Mapping[str, Any], **more: str) -> E | None:
+    """The settings of an endpoint; ``more`` has an option for each further field. Raises UsageError for a
+    contradiction of its options."""
     if values[name] is None:
-        options = (f"{name}_advertise", f"{name}_port_file", f"{name}_plaintext", *others)
+        options = (f"{name}_advertise", f"{name}_port_file", f"{name}_plaintext", *more.values())
         if any(values[option] for option in options):
             raise click.UsageError(f"the options of the {title} endpoint need --{name}")
-        return False
-    host, _ = values[name]
+        return None
+    host, port = values[name]
     if values["tls_certificate"] is None and not values[f"{name}_plaintext"] and not names.is_loopback(host):
         raise click.UsageError(
             f"--{name} {host}: clients send their secret in clear without TLS: give --tls-cert and "
             f"--tls-key, or --{name}-plaintext where the network is trusted"
         )
-    return True
+    further = {field: values[option] for field, option in more.items()}
+    return kind(
+        host=host,
+        port=port,
+        port_file=values[f"{name}_port_file"],
+        advertised=values[f"{name}_advertise"],
+        **further,
+    )
 
 
 def _raise_open_files() -> int:

@@ -26,9 +26,9 @@ from loghub_service.storage.stored_group import origin_of, pulsar_origin_of
 
 _log = structlog.get_logger("loghub_service")
 Submit = Callable[..., "asyncio.Future[object]"]
-_GROUPS_AT_ONCE = 4096
-_BYTES_AT_ONCE = 4 << 20
-_SETTLE_S = 5.0
+_GROUPS_AT_ONCE = 4096  # with _BYTES_AT_ONCE a recovery reads a shard in steps of a bounded memory
+_BYTES_AT_ONCE = 4 << 20  # of one shard, in a thread that others wait for
+_SETTLE_S = 5.0  # commits take milliseconds; what is still on its way is saved in the next round
 
 
 class ProducerJournal:

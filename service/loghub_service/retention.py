@@ -20,7 +20,7 @@ from loghub_service.settings import KEEP_FOREVER_DAYS
 
 _log = structlog.get_logger("loghub_service")
 _DAY_US = 86_400_000_000
-_SAVE_EVERY_US = 600_000_000
+_SAVE_EVERY_US = 600_000_000  # ten minutes: logs expire by days, and each save is a commit
 MAX_SEGMENTS = 256  # of one shard in one look: 4 GiB, so that one look does not keep the log thread
 
 

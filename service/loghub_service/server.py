@@ -150,11 +150,11 @@ def _lock(fd: int, data: str) -> None:
 
 
 _log = structlog.get_logger("loghub_service")
-_REFRESH_S = 1.0
-_PRODUCERS_S = 10.0
-_BACKLOG = 1024
-_THREADS = 8
-_ADMIN_CONNECTIONS = 64
+_REFRESH_S = 1.0  # a changed file of keys, names or certificates counts after this time; a look is a `stat`
+_PRODUCERS_S = 10.0  # a restart reads again what producers wrote since
+_BACKLOG = 1024  # clients that come at once after a restart; the kernel bounds it by `somaxconn`
+_THREADS = 8  # their number bounds how many responses are built at once, on a machine of any size
+_ADMIN_CONNECTIONS = 64  # kubelet and Prometheus have a few each
 
 
 class StorageStopped(ServiceFault):
@@ -165,7 +165,6 @@ async def serve(settings: ServiceSettings, platform: Platform, lines: LogLines) 
     """Run the service until SIGTERM or SIGINT. Raises DataDirInUse, DataRefused, CredentialsMissing, OSError,
     StorageStopped."""
     stop = _stop_on_signals()
-    # Their number bounds how many responses are built at once, on a machine of any size.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     with owned(platform.disk, settings.data) as disk, ExitStack() as stack:
         folder = settings.credentials_dir or own_folder(settings.data, platform.random)

@@ -16,7 +16,7 @@ from loghub_service.limit_flags import flag
 from loghub_service.subscription.state import SubscriptionLimits
 
 MIB = 1 << 20
-KEEP_FOREVER_DAYS = 3650
+KEEP_FOREVER_DAYS = 3650  # SLS's number for logs that are kept permanently
 AROUND_A_BATCH = 64 << 10  # in a request of a Kafka or Pulsar producer, besides the log group that it becomes
 
 LogGroupBytes = Annotated[

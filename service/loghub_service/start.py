@@ -142,7 +142,7 @@ def _catalog_state(database: Database | None, *, has_wal: bool) -> CatalogState:
 
 
 _log = structlog.get_logger("loghub_service")
-_FOLDER_ID_DIGITS = 32
+_FOLDER_ID_DIGITS = 32  # 128 random bits: two folders never have the same identity
 
 
 class StartCancelled(ServiceFault):

@@ -35,7 +35,7 @@ from loghub_service.subscription.state import (
 from loghub_service.subscription.step import create, step
 
 COLLECT_S = 0.1  # after a kill without receipts, at most the acknowledgments of this time come again
-COLLECT_RUNS = 1_000
+COLLECT_RUNS = 1_000  # a delta of a few tens of kilobytes, so that one commit stays short
 # A snapshot costs its size, and reading the deltas at a start costs theirs.
 MAX_DELTAS = 64
 MAX_DELTA_FACTOR = 4

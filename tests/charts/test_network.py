@@ -12,7 +12,7 @@ from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
 from loghub_operator.settings import Settings
 from tests.charts.chart import Chart, Object, Values, only
-from tests.charts.toggles import KAFKA
+from tests.charts.toggles import PULSAR_TLS
 from tests.loghub_operator.support.examples import resource
 
 ON: Values = {"networkPolicy": {"enabled": True}}
@@ -94,7 +94,9 @@ def test_the_operator_reaches_the_statuses_of_its_workers_and_no_other_pods(char
     assert peer["podSelector"]["matchLabels"] != {}
 
 
-@pytest.mark.parametrize(("service", "served"), [(SERVICE, ["http"]), (KAFKA, ["http", "kafka"])])
+@pytest.mark.parametrize(
+    ("service", "served"), [(SERVICE, ["http"]), (PULSAR_TLS, ["http", "kafka", "pulsar"])]
+)
 @pytest.mark.parametrize("scrapers", [[], SCRAPERS])
 def test_the_service_accepts_all_clients_and_only_scrapers_and_opens_no_connection(
     chart: Chart, scrapers: list[Any], service: Values, served: list[str]

@@ -34,6 +34,10 @@ WRONG: dict[str, tuple[Values, str]] = {
         {"embeddedService": {"kafka": {"advertisedAddress": "logs.example.com"}}},
         "embeddedService/kafka/advertisedAddress",
     ),
+    "no address for Pulsar": (
+        {"embeddedService": {"pulsar": {"advertisedAddress": "pulsar://logs.example.com:6650"}}},
+        "embeddedService/pulsar/advertisedAddress",
+    ),
     "a port for root": ({"embeddedService": {"kafka": {"port": 92}}}, "embeddedService/kafka/port"),
     "no duration": (
         {"metrics": {"serviceMonitor": {"interval": "often"}}},

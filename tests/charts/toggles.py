@@ -20,6 +20,15 @@ KAFKA_TLS: Values = {
         "kafka": {"enabled": True, "port": 19092, "advertisedAddress": "logs.example.com:443"},
     }
 }
+PULSAR: Values = {"embeddedService": {"enabled": True, "pulsar": {"enabled": True, "plaintext": True}}}
+PULSAR_TLS: Values = {
+    "embeddedService": {
+        "enabled": True,
+        "tls": {"secretName": "loghub-tls"},
+        "kafka": {"enabled": True},
+        "pulsar": {"enabled": True, "port": 16650, "advertisedAddress": "logs.example.com:6651"},
+    }
+}
 PLACED: Values = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "dedicated", "operator": "Exists"}],
@@ -50,6 +59,8 @@ TOGGLES: dict[str, Values] = {
     "service with TLS": TLS,
     "service with Kafka": KAFKA,
     "service with Kafka and TLS": KAFKA_TLS,
+    "service with Pulsar": PULSAR,
+    "service with Kafka, Pulsar and TLS": PULSAR_TLS,
     "service elsewhere": {"embeddedService": {"enabled": True, "namespace": "chart-team-a"}},
     "service placed": {
         "embeddedService": {
@@ -71,6 +82,7 @@ TOGGLES: dict[str, Values] = {
     },
     "network policy": {"networkPolicy": {"enabled": True}, **SERVICE},
     "network policy, Kafka": {"networkPolicy": {"enabled": True}, **KAFKA},
+    "network policy, Kafka and Pulsar": {"networkPolicy": {"enabled": True}, **PULSAR_TLS},
     "network policy with scrapers": {
         "networkPolicy": {
             "enabled": True,

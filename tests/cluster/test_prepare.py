@@ -1,8 +1,10 @@
 """What is fetched, installed and compiled before the tests that need it, without doing any of it."""
 
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -10,6 +12,8 @@ from tests import java, kafka, locked
 from tests.cluster import build, chart_tools, compiling, images, packages, prepare, provider, s3_server
 from tests.compat import consumers
 from tests.compat.kafka import other_languages
+from tests.compat.pulsar import client_programs as pulsar_programs
+from tests.loghub_service.pulsar import official
 from tests.loghub_worker.sink import spark_reader
 
 
@@ -112,8 +116,15 @@ def test_each_selection_of_tests_prepares_what_it_needs(
     monkeypatch.setattr(locked, "folder", note("pandas"))
     monkeypatch.setattr(consumers, "install", note("clients"))
     monkeypatch.setattr(other_languages, "install", note("other clients"))
+    monkeypatch.setattr(official, "install", note("messages"))
+    monkeypatch.setattr(pulsar_programs, "install", note("Pulsar's clients"))
+
+    def refuse(*arguments: object, **options: object) -> NoReturn:
+        raise AssertionError(f"a step that is not replaced here starts {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     problems = prepare.prepare(cluster_only=cluster_only)
-    clients = [] if cluster_only else ["clients", "other clients"]
+    clients = [] if cluster_only else ["clients", "other clients", "messages", "Pulsar's clients"]
     assert [name for name in done if name in compiled.split()] == compiled.split()
     assert [name for name in done if name in fetched.split()] == fetched.split(), "in this order"
     assert done[len(compiled.split()) + len(fetched.split()) :] == clients, "after both lanes"

@@ -93,6 +93,7 @@ def normal(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("installed", "promises"),
     [
@@ -127,6 +128,7 @@ def test_a_distribution_alone_keeps_its_promises_and_says_what_else_to_install(
             assert isinstance(promise, str) or last == said.rstrip("\n"), f"{promise} has a traceback: {said}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
@@ -171,7 +173,8 @@ EXTRAS = {
     "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.up", "loghub_cli.demo"),
 }
 WITHOUT_EXTRA = {
-    f"loghub_cli.up.{module}" for module in ("folder_identity", "paths", "service_options", "text_input")
+    f"loghub_cli.up.{module}"
+    for module in ("client_endpoint", "folder_identity", "paths", "service_options", "text_input")
 }
 # Imported only where they are wanted; an error says what to install.
 IN_FUNCTIONS = {

@@ -52,7 +52,7 @@ class WorkerOptions:
         return replace(self, state_dir=folder, timeout_s=self.retry_timeout_s)
 
 
-MIN_FETCH_INTERVAL_S = 0.2
+MIN_FETCH_INTERVAL_S = 0.2  # five requests a second; SLS allows 100 for a shard, and others read it too
 RETRY = OnFailure()
 
 

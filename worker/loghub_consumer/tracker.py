@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 REFUSED = "Refused"
-NO_SAVE = -1
+NO_SAVE = -1  # cursors are not negative
 
 
 class Acknowledgement:

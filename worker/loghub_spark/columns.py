@@ -21,7 +21,7 @@ from loghub_spark.options import LogstoreError, OptionError
 
 CURSOR = "__cursor__"
 VIEW: StructType = from_arrow_schema(SCHEMA)
-SHOWN_CHARS = 60
+SHOWN_CHARS = 60  # enough to recognize the value; an error stays one line
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from structlog.typing import Processor
 from loghub.contract.worker import LogSettings
 from loghub_worker.settings import WorkerSettings
 
-QUEUE_LINES = 10_000
+QUEUE_LINES = 10_000  # some seconds of a busy log while a disk hangs, in a few megabytes
 CLOSE_S = 5.0  # how long the end of a worker waits for the file
 FASTEST = 1  # the level of gzip: log lines shrink to a tenth already
 COMPRESSED = ".gz"

@@ -199,11 +199,11 @@ def failure_counters(failures: Mapping[int, ShardTotals]) -> tuple[Counter, ...]
 
 
 REQUEST_S = 10.0  # a connection that sends nothing for this long is closed
-MAX_CONNECTIONS = 16
+MAX_CONNECTIONS = 16  # kubelet, Prometheus and the operator have one or two each
 # Some may belong to connections that were closed for newer ones and have not noticed yet.
 MAX_THREADS = 2 * MAX_CONNECTIONS
 MAX_SCRAPES = 4  # at the same time; usually there is one Prometheus, or two
-BACKLOG = 64
+BACKLOG = 64  # kernel's queue while a scrape is written; several times MAX_CONNECTIONS
 
 
 class MetricsServer:

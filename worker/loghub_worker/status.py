@@ -44,7 +44,7 @@ from loghub_worker.state.ledger import ShardStateRecord, StateFigures
 log = structlog.get_logger()
 
 
-STATUS_S = 1.0
+STATUS_S = 1.0  # its age shows whether a worker hangs; a write is a file of a few kilobytes
 
 
 class StatusPublisher:

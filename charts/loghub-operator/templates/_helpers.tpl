@@ -108,19 +108,32 @@ http://loghub.svc
 {{- end -}}
 
 {{- /*
-Where Kafka clients find the embedded service. Its own Service is headless, so without this they would get the
-address of the pod, which no certificate has and which a restart changes.
+The endpoints of the embedded service for clients of other protocols that are enabled, as YAML: a list of name,
+port and address. The address is where clients find the endpoint: the Service of the embedded service is
+headless, so without the address they would get that of the pod, which no certificate has and which a restart
+changes.
 */ -}}
-{{- define "loghub.kafkaAddress" -}}
+{{- define "loghub.clientEndpoints" -}}
 {{- $service := .Values.embeddedService -}}
-{{- if not (or $service.tls.secretName $service.kafka.plaintext) -}}
-{{- fail "embeddedService.kafka.enabled needs embeddedService.tls.secretName, since Kafka clients send their secret; or set embeddedService.kafka.plaintext where the network is trusted" -}}
+{{- $used := list 8080 9404 -}}
+{{- range $title := list "Kafka" "Pulsar" -}}
+{{- $name := lower $title -}}
+{{- $values := get $service $name -}}
+{{- if $values.enabled -}}
+{{- $port := int $values.port -}}
+{{- if not (or $service.tls.secretName $values.plaintext) -}}
+{{- fail (printf "embeddedService.%s.enabled needs embeddedService.tls.secretName, since %s clients send their secret; or set embeddedService.%s.plaintext where the network is trusted" $name $title $name) -}}
 {{- end -}}
-{{- if has (int $service.kafka.port) (list 8080 9404) -}}
-{{- fail (printf "embeddedService.kafka.port: the service uses %d for something else" (int $service.kafka.port)) -}}
+{{- if has $port $used -}}
+{{- fail (printf "embeddedService.%s.port: the service uses %d for something else" $name $port) -}}
 {{- end -}}
-{{- $own := printf "%s.%s.svc:%d" $service.name (include "loghub.embeddedServiceNamespace" .) (int $service.kafka.port) -}}
-{{- $service.kafka.advertisedAddress | default $own -}}
+{{- $used = append $used $port -}}
+{{- $own := printf "%s.%s.svc:%d" $service.name (include "loghub.embeddedServiceNamespace" $) $port }}
+- name: {{ $name }}
+  port: {{ $port }}
+  address: {{ $values.advertisedAddress | default $own | quote }}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The explicit port of the endpoint; empty if it has none. */ -}}

@@ -101,6 +101,7 @@ _AGENTS = (
     "curl/8.5.0",
     "Googlebot/2.1 (+http://www.google.com/bot.html)",
 )
+# Half of the requests succeed, so that a table by status has several rows of different sizes.
 _STATUSES = (200, 200, 200, 200, 200, 200, 304, 302, 404, 404, 500, 503)
 _METHODS = ("GET", "GET", "GET", "GET", "POST", "HEAD")
 

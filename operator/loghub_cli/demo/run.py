@@ -76,7 +76,7 @@ def empty(folder: Path) -> None:
     (folder / DEMO_MARK).touch()
 
 
-SHARDS = 4
+SHARDS = 4  # two for each of the first two workers, so that each step of the scenario moves shards
 PRODUCER_GRACE_S = 90.0  # a call in flight ends by its own timeout
 COUNT_EVERY_S = 0.5  # the footers of new files are read each time
 # A guard: the start of two Sparks takes minutes on a machine with too much to do.

@@ -18,7 +18,7 @@ import yaml
 from loghub_cli.up.snapshot import GroupSnapshot
 from loghub_operator.model.observed import WorkerPhase
 
-POLL_S = 0.2
+POLL_S = 0.2  # what is awaited takes seconds, and a look costs no request
 
 
 @dataclass(slots=True, kw_only=True)

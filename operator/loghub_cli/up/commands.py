@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from loghub.clock import SystemClock
 from loghub.near_names import did_you_mean
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_cli.up.backend import reject_cluster_references
+from loghub_cli.up.client_endpoint import PROTOCOLS, AddressInUse
 from loghub_cli.up.credentials import missing_keys, read_folder, remove_folder, write_folder
 from loghub_cli.up.embedded_service import KEYS, STARTING, EmbeddedService, known_endpoint, service_meant
 from loghub_cli.up.folder_identity import Ownership
@@ -31,14 +32,7 @@ from loghub_cli.up.manifest import CrFile, apiserver_message
 from loghub_cli.up.object_store import LocalObject
 from loghub_cli.up.paths import GroupFolder, InUseError, Root, is_locked, locked, process_that_uses
 from loghub_cli.up.runner import LocalGroup, RunContext, connect
-from loghub_cli.up.service_options import (
-    AddressInUse,
-    ServiceOptions,
-    address_file,
-    check_free,
-    how_to_log_in,
-    kafka_address_file,
-)
+from loghub_cli.up.service_options import ServiceOptions, address_file
 from loghub_cli.up.stopping import Interrupted, Stopping, stopped_by_signals
 from loghub_cli.up.supervisor import end_orphans
 from loghub_cli.up.waiting import WaitingScreen
@@ -85,7 +79,7 @@ def _create_if_missing(create: Callable[[], None]) -> bool:
 
 
 DONE, FAILED = 0, 1
-POLL_S = 0.2
+POLL_S = 0.2  # an awaited condition takes seconds, and a look costs no request
 _STOPPED = "stopped; the workers stay members of the group until its timeout"
 
 
@@ -106,7 +100,7 @@ class UpOptions:
     name: str | None
     endpoint: str | None
     allowed_http_hosts: tuple[str, ...]
-    kafka: str | None  # HOST:PORT of the embedded service's Kafka endpoint
+    endpoints: Mapping[str, str]  # protocol -> HOST:PORT, of the embedded service
     create_logstore: bool
     shards: int
     wait_for: str | None  # ready | caught-up
@@ -169,10 +163,12 @@ async def _run(
     """Whether the group was taken down. Raises `Interrupted`."""
     async with AsyncExitStack() as stack:
         context = await stopping.unless_requested(
-            stack.enter_async_context(_context_of(options, record, screen.say, kafka=options.kafka))
+            stack.enter_async_context(_context_of(options, record, screen.say, options.endpoints))
         )
-        if context.kafka_address:
-            screen.keep(how_to_log_in(context.kafka_address, context.credentials_dir, tls=context.tls))
+        for protocol in PROTOCOLS:
+            if protocol.name in context.endpoints:
+                address = context.endpoints[protocol.name]
+                screen.keep(protocol.how_to_log_in(address, context.credentials_dir, tls=context.tls))
         if options.create_logstore:
             await stopping.unless_requested(_create(record.resource(), context, options.shards, screen))
         group = LocalGroup(record, file=file, context=context, observer=screen)
@@ -259,22 +255,19 @@ def serve(root: Root, listen: str, options: ServiceOptions) -> int:
         if process:
             where = known_endpoint(folder)
             raise StartFailed(f"a service runs on {data} already, at {where}: end process {process} first")
-        if options.kafka is not None:
-            try:
-                check_free(options.kafka)
-            except AddressInUse as error:
-                raise StartFailed(str(error)) from None
-        kafka_address_file(folder).unlink(missing_ok=True)
-        options.write(folder)
+        try:
+            options.prepare(folder)
+        except AddressInUse as error:
+            raise StartFailed(str(error)) from None
     command = [
         *(sys.executable, "-P", "-m", "loghub_service", "--data", str(data), "--listen", listen),
         *("--port-file", str(address_file(folder)), "--log-format", "console"),
-        *options.arguments(kafka_port_file=kafka_address_file(folder)),
+        *options.arguments(folder),
     ]
     print(f"directory with data and access key: {data}", flush=True)  # noqa: T201 - the program's output
-    if options.kafka is not None:
-        address = options.kafka_advertise or options.kafka
-        shown = how_to_log_in(address, folder / KEYS, tls=options.tls_cert is not None)
+    for protocol, endpoint in options.served():
+        address = endpoint.advertise or endpoint.address
+        shown = protocol.how_to_log_in(address, folder / KEYS, tls=options.tls_cert is not None)
         print(shown, flush=True)  # noqa: T201 - the program's output
     os.execv(sys.executable, command)  # noqa: S606 - without a shell, on purpose
 
@@ -286,17 +279,19 @@ async def run_context(
     allowed_http_hosts: tuple[str, ...] = (),
     *,
     say: Callable[[str], None],
-    kafka: str | None = None,
+    endpoints: Mapping[str, str] | None = None,
 ) -> AsyncIterator[RunContext]:
     """Provides the log service and the access key; stops and removes at the end what it started or wrote.
 
-    ``say`` shows a line to the user. With ``kafka`` the embedded service serves Kafka clients there.
+    ``say`` shows a line to the user. ``endpoints`` are the addresses at which the embedded service serves
+    clients of other protocols, by the name of the protocol.
     """
     clock = SystemClock()
     url = resource.spec.endpoint
     if url != EMBEDDED:
-        if kafka is not None:
-            raise StartFailed(f"--kafka is for the embedded service of this machine; the group is at {url}")
+        if endpoints:
+            flag = " and ".join(f"--{name}" for name in endpoints)
+            raise StartFailed(f"{flag} is for the embedded service of this machine; the group is at {url}")
         _reject_insecure(url, allowed_http_hosts)
         folder = root.group(resource.metadata.name).credentials
         missing = missing_keys(os.environ)
@@ -308,7 +303,7 @@ async def run_context(
         finally:
             remove_folder(folder)
         return
-    service = EmbeddedService(root, say=say, kafka=kafka)
+    service = EmbeddedService(root, say=say, endpoints=endpoints)
     try:
         await service.ensure()
         keeper = asyncio.create_task(service.keep_running())
@@ -318,7 +313,7 @@ async def run_context(
                 endpoint=service.endpoint,
                 credentials_dir=service.credentials_dir,
                 clock=clock,
-                kafka_address=service.kafka_address,
+                endpoints=service.addresses,
             )
         finally:
             keeper.cancel()
@@ -332,10 +327,10 @@ def _context_of(
     options: UpOptions | DownOptions,
     record: LocalObject,
     say: Callable[[str], None],
-    *,
-    kafka: str | None = None,
+    endpoints: Mapping[str, str] | None = None,
 ) -> AbstractAsyncContextManager[RunContext]:
-    return run_context(options.root, record.resource(), options.allowed_http_hosts, say=say, kafka=kafka)
+    hosts = options.allowed_http_hosts
+    return run_context(options.root, record.resource(), hosts, say=say, endpoints=endpoints)
 
 
 def _reject_insecure(url: str, allowed_http_hosts: tuple[str, ...]) -> None:

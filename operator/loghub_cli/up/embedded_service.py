@@ -3,7 +3,8 @@
 The service provides `endpoint: embedded` on one machine, as a separate process with durable data (see
 ``python -m loghub_service --help``). It keeps its port across restarts, so that the endpoint of running
 workers remains valid. It listens at once and may then recover its data for a while, which is shown and waited
-for. Kafka clients are served if `loghub up` or `loghub serve` was asked to (docs/kafka.md).
+for. Clients of Kafka and Pulsar are served if `loghub up` or `loghub serve` was asked to (docs/kafka.md,
+docs/pulsar.md).
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import http.client
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,23 +22,22 @@ from loghub.client.http import HttpLogHub
 from loghub.client.transport import Timeouts
 from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError, LogHubException
+from loghub_cli.up.client_endpoint import (
+    PROTOCOLS,
+    AddressInUse,
+    ClientProtocol,
+    EndpointOptions,
+    host_and_port,
+)
 from loghub_cli.up.credentials import without_keys
 from loghub_cli.up.paths import InUseError, Root, locked, process_that_uses
 from loghub_cli.up.process_plan import restart_pause_s
-from loghub_cli.up.service_options import (
-    AddressInUse,
-    ServiceOptions,
-    address_file,
-    check_free,
-    host_and_port,
-    kafka_address_file,
-    known_address,
-)
+from loghub_cli.up.service_options import ServiceOptions, address_file, known_address
 from loghub_cli.up.worker_process import ChildProgram
 from loghub_operator.api.v1alpha1 import EMBEDDED
 
 HOST = "127.0.0.1"
-START_GUARD_S = 60.0
+START_GUARD_S = 60.0  # a guard: a start takes a second, and ten on a machine with too much to do
 # A guard: after a power cut the service checks its data folder before it answers.
 RECOVERY_GUARD_S = 3600.0
 HEALTH_TIMEOUT_S = 2.0
@@ -58,15 +58,18 @@ class ServiceStartError(Exception):
 class EmbeddedService:
     """A service process, started by us or by another process. Belongs to one event loop.
 
-    ``say`` shows a line to the user. ``kafka`` is the address at which Kafka clients are served; None: they
-    need not be. ``kafka_address`` has it once the service runs, with the port that was chosen for port 0.
+    ``say`` shows a line to the user. ``endpoints`` has the addresses at which clients of other protocols are
+    served, by the name of the protocol. ``addresses`` has these once the service runs, with the port that was
+    chosen for port 0.
     """
 
-    def __init__(self, root: Root, *, say: Callable[[str], None], kafka: str | None = None) -> None:
+    def __init__(
+        self, root: Root, *, say: Callable[[str], None], endpoints: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = root.service
         self._say = say
-        self._kafka = kafka
-        self.kafka_address = ""
+        self._endpoints = endpoints or {}
+        self.addresses: dict[str, str] = {}
         self._child: ChildProgram | None = None
         self.endpoint = ""
 
@@ -94,10 +97,15 @@ class EmbeddedService:
             endpoint = known_endpoint(self._folder)
             if endpoint and await self._is_usable(endpoint):
                 self.endpoint = endpoint
-                if self._kafka is not None:
-                    await self._find_kafka(self._kafka)
+                for protocol in PROTOCOLS:
+                    if protocol.name in self._endpoints:
+                        await self._find(protocol, self._endpoints[protocol.name])
                 return
-            options = ServiceOptions(kafka=self._kafka)
+            options = ServiceOptions(
+                endpoints={
+                    name: EndpointOptions(address=address) for name, address in self._endpoints.items()
+                }
+            )
             port = int(endpoint.rpartition(":")[2] or 0)
             try:
                 await self._start(port, options)
@@ -168,37 +176,46 @@ class EmbeddedService:
                 await self._start(port, self._as_before(), host=host)
 
     def _as_before(self) -> ServiceOptions:
-        """The options of the last start, with the port that was chosen for Kafka clients."""
-        options, address = ServiceOptions.read(self._folder), _read(kafka_address_file(self._folder))
-        return replace(options, kafka=address) if options.kafka and address else options
-
-    async def _find_kafka(self, wanted: str) -> None:
-        """The Kafka endpoint of the service that runs already. Raises `ServiceStartError` if it has none, or
-        one at another port."""
-        remedy = "end the `loghub up` or `loghub serve` that started it, or leave out --kafka"
-        if ServiceOptions.read(self._folder).kafka is None:
-            raise ServiceStartError(
-                f"the embedded service at {self.endpoint} runs without a Kafka endpoint: {remedy}"
+        """The options of the last start, with the ports that were chosen for clients of other protocols."""
+        options = ServiceOptions.read(self._folder)
+        chosen = {
+            protocol.name: replace(
+                endpoint, address=_read(protocol.address_file(self._folder)) or endpoint.address
             )
-        address = await self._announced_kafka(lambda: True)
+            for protocol, endpoint in options.served()
+        }
+        return replace(options, endpoints=chosen)
+
+    async def _find(self, protocol: ClientProtocol, wanted: str) -> None:
+        """The endpoint of the service that runs already. Raises `ServiceStartError` if it has none, or one at
+        another port."""
+        remedy = f"end the `loghub up` or `loghub serve` that started it, or leave out {protocol.flag()}"
+        if protocol.name not in ServiceOptions.read(self._folder).endpoints:
+            raise ServiceStartError(
+                f"the embedded service at {self.endpoint} runs without a {protocol.title} endpoint: {remedy}"
+            )
+        address = await self._announced(protocol, lambda: True)
         if host_and_port(wanted)[1] not in (0, host_and_port(address)[1]):
             raise ServiceStartError(
-                f"the embedded service serves Kafka clients at {address}, not at {wanted}: {remedy}"
+                f"the embedded service serves {protocol.title} clients at {address}, not at {wanted}:"
+                f" {remedy}"
             )
-        self.kafka_address = address
+        self.addresses[protocol.name] = address
 
-    async def _announced_kafka(self, alive: Callable[[], bool]) -> str:
-        """The address, which the service writes once it accepts Kafka clients."""
+    async def _announced(self, protocol: ClientProtocol, alive: Callable[[], bool]) -> str:
+        """The address, which the service writes once it accepts such clients."""
         try:
             async with asyncio.timeout(START_GUARD_S):
                 while alive():
-                    address = _read(kafka_address_file(self._folder))
+                    address = _read(protocol.address_file(self._folder))
                     if address:
                         return address
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             pass
-        raise ServiceStartError(f"the embedded service does not serve Kafka clients (log: {self.log})")
+        raise ServiceStartError(
+            f"the embedded service does not serve {protocol.title} clients (log: {self.log})"
+        )
 
     async def _start(self, port: int, options: ServiceOptions, *, host: str = HOST) -> None:
         # 1. Two services on one data folder, or a port in use, are reported before anything starts.
@@ -209,22 +226,18 @@ class EmbeddedService:
                 f" {known_endpoint(self._folder)}: end it, or let SSL_CERT_FILE name the authority of its"
                 " certificate"
             )
-        if options.kafka is not None:
-            try:
-                check_free(options.kafka)
-            except AddressInUse as error:
-                raise ServiceStartError(str(error)) from None
+        try:
+            options.prepare(self._folder)
+        except AddressInUse as error:
+            raise ServiceStartError(str(error)) from None
         # 2. The service writes to a file of its own first, so that the address in the final file is valid.
         new_address = self._folder / "address.new"
-        kafka_address = kafka_address_file(self._folder)
-        for file in (new_address, kafka_address):
-            file.unlink(missing_ok=True)
-        options.write(self._folder)
+        new_address.unlink(missing_ok=True)
         command = [
             *(sys.executable, "-P", "-m", "loghub_service"),
             *("--data", str(self.data), "--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"),
             *("--port-file", str(new_address)),
-            *options.arguments(kafka_port_file=kafka_address),
+            *options.arguments(self._folder),
         ]
         _rotate(self.log)
         self._child = child = ChildProgram(
@@ -242,8 +255,9 @@ class EmbeddedService:
             new_address.replace(address_file(self._folder))
             self.endpoint = known_endpoint(self._folder)
             await self._recovery(self.endpoint, lambda: child.alive)
-        if child.alive and options.kafka is not None:
-            self.kafka_address = await self._announced_kafka(lambda: child.alive)
+        for protocol, _ in options.served():
+            if child.alive:
+                self.addresses[protocol.name] = await self._announced(protocol, lambda: child.alive)
         if not child.alive:
             last_line = _last_words(self.log)
             raise ServiceStartError(f"the embedded service did not start: {last_line} (log: {self.log})")
@@ -269,11 +283,15 @@ def running_at(folder: Path) -> str:
     return endpoint
 
 
-def running_kafka_at(folder: Path) -> str:
-    """Where the service of a folder serves Kafka clients; "" if it does not, or does not run."""
+def running_endpoints(folder: Path) -> Mapping[ClientProtocol, str]:
+    """Where the service of a folder serves clients of other protocols; empty if it does not run."""
     options = ServiceOptions.read(folder)
-    address = _read(kafka_address_file(folder)) if options.kafka else ""
-    return (options.kafka_advertise or address) if address and running_at(folder) else ""
+    addresses = {
+        protocol: endpoint.advertise or address
+        for protocol, endpoint in options.served()
+        if (address := _read(protocol.address_file(folder)))
+    }
+    return addresses if addresses and running_at(folder) else {}
 
 
 def _read(path: Path) -> str:

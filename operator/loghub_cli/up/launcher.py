@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # the number in linux/prctl.h
 
 
 def main() -> None:

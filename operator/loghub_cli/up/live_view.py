@@ -57,7 +57,7 @@ def folded(rows: Sequence[T], lines: int) -> tuple[tuple[T, ...], int]:
     return tuple(rows[number] for number in sorted(chosen)), len(rows) - shown
 
 
-WINDOW_S = 5.0
+WINDOW_S = 5.0  # the operator's numbers change each second: a shorter window makes the rate jump
 
 
 class Meter:
@@ -97,9 +97,9 @@ class Meter:
         return (after.get(name, 0) - before.get(name, 0)) / (until - since)
 
 
-MAX_EVENTS = 9
-POSITION_DIGITS = 6
-MAX_MESSAGE_CHARS = 160
+MAX_EVENTS = 9  # more would leave a terminal of 24 lines no room for workers and shards
+POSITION_DIGITS = 6  # the last digits of a cursor, which are the ones that change
+MAX_MESSAGE_CHARS = 160  # two lines of a terminal of 80 columns
 _STATE_STYLES = {
     "already_alloc": "green",
     "transfer": "yellow",

@@ -2,7 +2,8 @@
 
 ::
 
-    <root>/service/            the embedded service: data/, address, kafka-address, options.json, log
+    <root>/service/            the embedded service: data/, address, kafka-address and
+                               pulsar-address, options.json, log
     <root>/volumes/<claim>/    the content of a volume claim; never removed by `loghub`
     <root>/groups/<name>/      one LogHubConsumerGroup: object.json, lock, lock.sign, down,
                                credentials/

@@ -12,8 +12,8 @@ half-typed files, and none of them ends the group.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -178,7 +178,7 @@ class RunContext:
     endpoint: str  # URL of the log service
     credentials_dir: Path
     clock: Clock
-    kafka_address: str = ""  # where the embedded service serves Kafka clients, if it was requested
+    endpoints: Mapping[str, str] = field(default_factory=dict)  # of protocols whose clients are served
 
     @property
     def tls(self) -> bool:

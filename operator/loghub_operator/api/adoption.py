@@ -29,7 +29,9 @@ ANNOTATIONS = (
     ANNOTATION_LAST_INITIAL_SHARD,
     ANNOTATION_LEFT_BEHIND,
 )
+# An object rarely changes its log service twice, and each name takes room in an annotation.
 MAX_LEFT_BEHIND = 10
+SUBSCRIPTION = "subscription"  # in the path of one, before its name
 
 
 GroupOrigin = Literal["Created", "Adopted", "Refused"]
@@ -157,5 +159,8 @@ def _shard(text: str) -> int | None:
 
 
 def group_path(resource: LogHubConsumerGroup) -> str:
-    """``project/logstore/group``."""
-    return f"{resource.spec.project}/{resource.spec.logstore}/{resource.group}"
+    """``project/logstore/group``; of a subscription, ``project/logstore/subscription/name``, since a group of
+    the same name is another thing.
+    """
+    kind = "" if resource.spec.subscription is None else f"{SUBSCRIPTION}/"
+    return f"{resource.spec.project}/{resource.spec.logstore}/{kind}{resource.group}"

@@ -87,7 +87,7 @@ class LocalReason(StrEnum):
 
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-MAX_MESSAGE = 1024
+MAX_MESSAGE = 1024  # the limit of an Event's note: condition and Event can say the same
 
 
 class ConditionType(StrEnum):
@@ -170,14 +170,18 @@ class GroupReason(StrEnum):
     """Whether the consumer group at the log service is as the spec says. The reasons in the second table say
     why the log service cannot be used.
 
-    UP_TO_DATE: the group exists with the timeout and order of the spec. CREATING: the group did not exist and
-    is being created. UPDATING: the group has other settings and is being updated. DELETING: the group is
+    UP_TO_DATE: the group exists with the timeout and order of the spec, or the subscription with its type,
+    key and order. CREATING: it did not exist and is being created. UPDATING: it has other settings and is
+    being updated; a subscription is once no consumer is connected. DELETING: the group is
     handled as the deletion policy says. OWNERSHIP_CONFLICT: another object owns the same consumer group,
     because the log service accepted its access key first; this one does nothing until that one is deleted, or
     until its key has been missing or rejected for ten minutes. ADOPTION_REFUSED: the group existed before
     this object, and spec.adoption does not allow to adopt it; the message names the consumers that are live
-    in it. Nothing is changed and no worker runs. FOREIGN_CONSUMERS: the group is up to date, and consumers
-    that are not workers of this object share its shards; stop them unless that is intended.
+    in it. Nothing is changed and no worker runs. SUBSCRIPTION_CONFLICT: another object consumes the same
+    subscription with another type, key or inOrder, or has the name of this object in another namespace, and
+    the log service accepted its access key first; make the two agree, or rename one. FOREIGN_CONSUMERS: the
+    group is up to date, and consumers that are not workers of this object share its shards; stop them unless
+    that is intended.
     """
 
     UP_TO_DATE = "UpToDate"
@@ -186,6 +190,7 @@ class GroupReason(StrEnum):
     DELETING = "Deleting"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
     ADOPTION_REFUSED = "AdoptionRefused"
+    SUBSCRIPTION_CONFLICT = "SubscriptionConflict"
     FOREIGN_CONSUMERS = "ForeignConsumers"
 
 
@@ -238,6 +243,12 @@ class DegradedReason(StrEnum):
     LOG_SERVICE_UNAVAILABLE: the log service cannot be used, see GroupSynced; running workers
     continue. OWNERSHIP_CONFLICT: another object owns the consumer group; delete one of the two.
     ADOPTION_REFUSED: the group existed before this object and is not adopted, see GroupSynced.
+    SUBSCRIPTION_CONFLICT: another object consumes the subscription otherwise, see GroupSynced.
+    WAITS_FOR_ROOM: so many logs of a shard of the subscription are not acknowledged, with acknowledged ones
+    between them, that the log service delivers only what fills these holes; acknowledge or refuse the oldest
+    logs, see status.subscription.oldestUnackedSeconds, or pass over them by `loghub subscription skip`.
+    KEYS_UNOWNED: consumers with fixed ranges of keys leave a gap, whose logs no consumer gets; connect one
+    for it, or leave the ranges to the log service.
     CHECKPOINT_RESET_FAILED: the last reset of checkpoints was not carried out, see status.checkpointReset;
     the workers run. POSITION_BEYOND_END: a shard ends before the position of the group, because the log
     service has lost logs that were consumed or was restored from an older copy; the message names shard and
@@ -259,6 +270,9 @@ class DegradedReason(StrEnum):
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
     ADOPTION_REFUSED = "AdoptionRefused"
+    SUBSCRIPTION_CONFLICT = "SubscriptionConflict"
+    WAITS_FOR_ROOM = "WaitsForRoom"
+    KEYS_UNOWNED = "KeysUnowned"
     CHECKPOINT_RESET_FAILED = "CheckpointResetFailed"
     POSITION_BEYOND_END = "PositionBeyondEnd"
     SHARD_FAILING = "ShardFailing"
@@ -301,16 +315,18 @@ class ScalingReason(StrEnum):
 
     DESIRED_WITHIN_RANGE: the requested number runs. TOO_MANY_REPLICAS, TOO_FEW_REPLICAS: scaling.maxReplicas
     or scaling.minReplicas limits the number. TOO_FEW_SHARDS: a shard has one consumer, so workers beyond the
-    number of assignable shards would be idle; split shards to use more. REBALANCE_IN_PROGRESS: the number
-    does not change while a shard is in state transfer. DRAINING: a worker finishes its batch and leaves the
-    group before it is stopped. LOG_SERVICE_UNAVAILABLE: the log service cannot be used, so the number stays
-    as it is. SCALE_UP_LIMIT: scaling.scaleUp.maxPodsPerStep limits this step; more steps follow. SUSPENDED:
-    no worker should run, see condition Suspended."""
+    number of assignable shards would be idle; split shards to use more. TOO_FEW_KEYS: in a subscription of
+    type KeyShared, the logs that wait have so few keys that more workers would be idle.
+    REBALANCE_IN_PROGRESS: the number does not change while a shard is in state transfer. DRAINING: a worker
+    finishes its batch and leaves the group before it is stopped. LOG_SERVICE_UNAVAILABLE: the log service
+    cannot be used, so the number stays as it is. SCALE_UP_LIMIT: scaling.scaleUp.maxPodsPerStep limits this
+    step; more steps follow. SUSPENDED: no worker should run, see condition Suspended."""
 
     DESIRED_WITHIN_RANGE = "DesiredWithinRange"
     TOO_MANY_REPLICAS = "TooManyReplicas"
     TOO_FEW_REPLICAS = "TooFewReplicas"
     TOO_FEW_SHARDS = "TooFewShards"
+    TOO_FEW_KEYS = "TooFewKeys"
     REBALANCE_IN_PROGRESS = "RebalanceInProgress"
     DRAINING = "Draining"
     LOG_SERVICE_UNAVAILABLE = "LogServiceUnavailable"
@@ -324,7 +340,10 @@ class SuspendedReason(StrEnum):
     NOT_SUSPENDED: workers should run. SUSPENDED: spec.suspend is true. RESETTING_CHECKPOINTS: checkpoints are
     being reset, for which every worker has to leave the group. OWNERSHIP_CONFLICT: another object owns the
     same consumer group; the message names it if it is in this namespace. ADOPTION_REFUSED: the group existed
-    before this object and is not adopted, see GroupSynced.
+    before this object and is not adopted, see GroupSynced. SUBSCRIPTION_CONFLICT: another object consumes the
+    subscription otherwise, see GroupSynced. SUBSCRIPTION_CHANGES: the type, key or inOrder of the
+    subscription changes, for which every consumer has to leave it; the message names those that are not
+    workers of this object. The workers then start again, and no acknowledgment is lost.
     """
 
     NOT_SUSPENDED = "NotSuspended"
@@ -332,6 +351,8 @@ class SuspendedReason(StrEnum):
     RESETTING_CHECKPOINTS = "ResettingCheckpoints"
     OWNERSHIP_CONFLICT = "OwnershipConflict"
     ADOPTION_REFUSED = "AdoptionRefused"
+    SUBSCRIPTION_CONFLICT = "SubscriptionConflict"
+    SUBSCRIPTION_CHANGES = "SubscriptionChanges"
 
 
 class ActiveReason(StrEnum):
@@ -348,9 +369,11 @@ class ActiveReason(StrEnum):
     stabilization window. INEFFECTIVE_SCALING: the last scale-up did not increase what is consumed, so the
     number is kept; check the sink, condition HotShard and the CPU of the nodes. The operator tries one more
     worker after ten minutes, backing off, or when another shard becomes assignable or the arrival rate rises
-    considerably. LAG_UNKNOWN: the lag of some shard is unknown; shards that wait for their parents and were
-    never started do not count. PROCESSING_RATE_UNKNOWN: the arrival rate, or what one worker consumes, is
-    not known yet. SUSPENDED: no worker should run. SCALING_DISABLED: spec.replicas decides (mode Fixed).
+    considerably. MORE_CANNOT_HELP: the backlog of the subscription needs more workers, which would have
+    nothing to do: logs are withheld (see Degraded), or wait for the retry logstore or the dead letter, or
+    have too few keys. LAG_UNKNOWN: the lag of some shard is unknown; shards that wait for their parents and
+    were never started do not count. PROCESSING_RATE_UNKNOWN: the arrival rate, or what one worker consumes,
+    is not known yet. SUSPENDED: no worker should run. SCALING_DISABLED: spec.replicas decides (mode Fixed).
     MANAGED_EXTERNALLY: spec.replicas decides, which an autoscaler sets through the scale subresource (mode
     External). RECOMMEND_ONLY: spec.replicas decides, and the message says what Auto would run (mode
     Recommend)."""
@@ -366,6 +389,7 @@ class ActiveReason(StrEnum):
     SCALE_UP_STABILIZED = "ScaleUpStabilized"
     SCALE_DOWN_STABILIZED = "ScaleDownStabilized"
     INEFFECTIVE_SCALING = "IneffectiveScaling"
+    MORE_CANNOT_HELP = "MoreCannotHelp"
     LAG_UNKNOWN = "LagUnknown"
     PROCESSING_RATE_UNKNOWN = "ProcessingRateUnknown"
     SUSPENDED = "Suspended"

@@ -138,7 +138,7 @@ def amount(quantity: int | str) -> float:
     return float(number) * _SUFFIXES[text[len(number) :]]
 
 
-MAX_REPLICAS = 1000
+MAX_REPLICAS = 1000  # above the shards of any logstore: further workers would only wait
 
 
 def _name(rule: NameRule) -> Any:

@@ -59,7 +59,7 @@ class UserCode(ApiModel):
         return f"{self.entry.partition(':')[0]}.py"
 
 
-MAX_PROCESSES = 64
+MAX_PROCESSES = 64  # of 160 MiB each: more belong into further workers, which a failure ends one by one
 
 
 class Batch(ApiModel):
@@ -141,6 +141,7 @@ class Redelivery(ApiModel):
         description=(
             "Log groups of a shard from the first that is not acknowledged to the last that was handed over;"
             " beyond, nothing new is. So many are repeated, at most, after a crash or a move of the shard."
+            " With spec.subscription: logs that a worker has and has not acknowledged, over all shards."
         ),
     )
 

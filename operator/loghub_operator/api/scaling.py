@@ -9,8 +9,9 @@ from loghub_operator.api import fields
 from loghub_operator.api.fields import MAX_REPLICAS, Replicas, described
 from loghub_operator.api.validation import ApiModel, Rule
 
-MAX_SHARDS = 256
-MIN_CAPACITY = 0.001
+MAX_SHARDS = 256  # the maximum of SLS's own automatic split
+MIN_CAPACITY = 0.001  # the smallest step of a Kubernetes quantity
+# Log groups a second, far above what a worker reads: the lag over it stays a finite number.
 MAX_CAPACITY = 1_000_000
 Capacity = (
     Annotated[int, Field(ge=1, le=MAX_CAPACITY)]

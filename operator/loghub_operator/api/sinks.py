@@ -95,7 +95,7 @@ class PostgresqlSink(ApiModel):
         )
 
 
-MAX_PARTITION_COLUMNS = 8
+MAX_PARTITION_COLUMNS = 8  # each level of folders multiplies the files of a batch
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 PartitionColumns = Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_operator.api.fields import Count, Time, described
 from loghub_operator.api.scaling import ScalingMode
 from loghub_operator.api.validation import ApiModel
@@ -20,6 +21,12 @@ MAX_SHARDS = 256
 NUMBERS_EVERY_S = 60.0  # unless the administrator chooses another interval
 MAX_PARENTS = 2
 NOT_OBSERVED = -1  # `observedGeneration` of an object that no operator has reported on
+SUBSCRIPTION_STATES = (
+    "NoConsumer: no consumer is connected. WaitsForParent: the shard waits until every log of its parents is"
+    " acknowledged. Flowing: logs are delivered. WaitsForRoom: only the logs between acknowledged ones are"
+    " delivered, because there are too many of these gaps, or too many logs are at consumers. Unowned: logs"
+    " have keys that no consumer has. Finished: the shard is read-only and wholly acknowledged."
+)
 ShardStateText = Literal["not_alloc", "already_alloc", "wait", "transfer", "over", "unknown"]
 
 
@@ -44,6 +51,19 @@ class Phase(StrEnum):
     TERMINATING = "Terminating"
 
 
+class ShardDeliveryStatus(ApiModel):
+    """One shard in a subscription, beyond what it has as a shard of a group."""
+
+    state: SubscriptionState = Field(strict=False, description=SUBSCRIPTION_STATES)
+    acked_ranges: Count = Field(
+        description=(
+            "Ranges of acknowledged logs after the checkpoint. At 10,000 only logs before the last of them"
+            " are delivered."
+        )
+    )
+    unacked_logs: Count = Field(description="Logs at consumers, without an acknowledgment.")
+
+
 class ShardStatus(ApiModel):
     """One shard as the log service last reported it, at observedAt."""
 
@@ -63,15 +83,29 @@ class ShardStatus(ApiModel):
             "In state transfer, the consumer that gets the shard next, if the log service reports it."
         ),
     )
-    checkpoint: str | None = Field(default=None, description="The saved cursor.")
+    checkpoint: str | None = Field(
+        default=None,
+        description=(
+            "The saved cursor. In a subscription, the mark-delete position: every log before it is"
+            " acknowledged."
+        ),
+    )
     checkpoint_age_seconds: int | None = Field(
         default=None, description="Age of the checkpoint at observedAt, in seconds."
     )
     lag_seconds: int | None = Field(
         default=None,
-        description="Age of the oldest log that is not checkpointed, in seconds; 0 if there is none.",
+        description=(
+            "Age of the oldest log that is not checkpointed, or not acknowledged, in seconds; 0 if there is"
+            " none."
+        ),
     )
-    lag_logs: int | None = Field(default=None, description="Number of logs that are not checkpointed.")
+    lag_logs: int | None = Field(
+        default=None, description="Number of logs that are not checkpointed, or not acknowledged."
+    )
+    subscription: ShardDeliveryStatus | None = Field(
+        default=None, description="With spec.subscription, how the logs of the shard are delivered."
+    )
     read_only: bool = Field(
         default=False, description="The shard was split or merged and accepts no more logs."
     )
@@ -123,10 +157,39 @@ class Lag(ApiModel):
     logs: int | None = Field(default=None, description="The sum of the shards' lags, in logs.")
 
 
-class ScalingInputs(ApiModel):
-    """What the last decision is based on. Absent: unknown."""
+class SubscriptionReport(ApiModel):
+    """The subscription over all shards. A number is absent while it is unknown."""
 
-    arrival_per_second: float | None = Field(default=None, description="Log groups written, per second.")
+    type: SubscriptionType = Field(
+        strict=False,
+        description="Type of the subscription: Exclusive, Failover, Shared or KeyShared.",
+    )
+    consumers: Count = Field(description="Consumers that are connected, of all objects and clients.")
+    backlog_logs: int | None = Field(
+        default=None, description="Logs that are not acknowledged, over all shards."
+    )
+    unacked_logs: int | None = Field(
+        default=None, description="Logs at consumers, without an acknowledgment."
+    )
+    redelivered_logs: int | None = Field(
+        default=None, description="Deliveries of logs after the first one, since the log service started."
+    )
+    oldest_unacked_seconds: int | None = Field(
+        default=None,
+        description="Age of the oldest log that is not acknowledged, in seconds; 0 if there is none.",
+    )
+    state: SubscriptionState = Field(
+        strict=False,
+        description=f"The state of the shard that needs most attention. {SUBSCRIPTION_STATES}",
+    )
+
+
+class ScalingInputs(ApiModel):
+    """What the last decision is based on. Absent: unknown. With spec.subscription, rates count logs."""
+
+    arrival_per_second: float | None = Field(
+        default=None, description="Log groups written, per second; with spec.subscription, logs."
+    )
     lag_log_groups: int | None = Field(
         default=None,
         description=(
@@ -134,8 +197,12 @@ class ScalingInputs(ApiModel):
             "never started."
         ),
     )
+    backlog_logs: int | None = Field(
+        default=None, description="With spec.subscription, the logs that are not acknowledged."
+    )
     worker_per_second: float | None = Field(
-        default=None, description="Log groups that one worker consumes, per second."
+        default=None,
+        description="Log groups that one worker consumes, per second; with spec.subscription, logs.",
     )
     catch_up_seconds: Count | None = Field(
         default=None, description="spec.scaling.catchUpSeconds at the time of the decision."
@@ -163,13 +230,15 @@ class ScalingLimit(StrEnum):
     """What limits the number of workers below or above what the load needs.
 
     MINIMUM: spec.scaling.minReplicas. MAXIMUM: spec.scaling.maxReplicas. SHARDS: the number of assignable
-    shards. STEP: spec.scaling.scaleUp.maxPodsPerStep.
+    shards. STEP: spec.scaling.scaleUp.maxPodsPerStep. KEYS: in a subscription of type KeyShared, the number
+    of parts of the keys that have logs at workers: more workers would have none.
     """
 
     MINIMUM = "Minimum"
     MAXIMUM = "Maximum"
     SHARDS = "Shards"
     STEP = "Step"
+    KEYS = "Keys"
 
 
 class ScalingStatus(ApiModel):
@@ -206,7 +275,7 @@ class ScalingStatus(ApiModel):
 
 
 Nonce = Annotated[str, Field(max_length=64)]
-MAX_NONCES = 256
+MAX_NONCES = 256  # at most 16 KB of an object, and more resets than a history in git goes back to
 
 
 class CheckpointResetPhase(StrEnum):
@@ -265,7 +334,7 @@ class OwnershipStatus(ApiModel):
         description="spec.endpoint of the group that this is about."
     )
     group: Annotated[str, Field(max_length=512)] = Field(
-        description="project/logstore/group that this is about."
+        description=("project/logstore/group that this is about, or project/logstore/subscription/name.")
     )
     last_initial_shard: Count | None = Field(
         default=None,
@@ -332,6 +401,10 @@ class Status(ApiModel):
     lag: Lag | None = Field(
         default=None,
         description="Lag over all shards. A number is absent while it is unknown for one of them.",
+    )
+    subscription: SubscriptionReport | None = Field(
+        default=None,
+        description="With spec.subscription, how much of it is acknowledged. Absent while unknown.",
     )
     retry_log_groups: Count | None = Field(
         default=None,

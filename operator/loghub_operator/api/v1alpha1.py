@@ -27,6 +27,7 @@ from loghub_operator.api.pipeline import Pipeline
 from loghub_operator.api.scaling import Scaling
 from loghub_operator.api.spark import SPARK_MASTER_RULES, Spark
 from loghub_operator.api.status import NOT_OBSERVED, Status
+from loghub_operator.api.subscription import SUBSCRIPTION_RULES, SUBSCRIPTION_STAYS, GroupSubscription
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 from loghub_operator.api.worker import Worker
 
@@ -147,7 +148,7 @@ RETRIES = "has(self.pipeline.processor) && has(self.pipeline.processor.retryLogs
 
 
 class Spec(ApiModel):
-    """One consumer group, and the workers that consume it."""
+    """One consumer group or subscription, and the workers that consume it."""
 
     RULES: ClassVar = (
         Rule(
@@ -204,6 +205,7 @@ class Spec(ApiModel):
         ),
         *SPARK_MASTER_RULES,
         *LOAD_RULES,
+        *SUBSCRIPTION_RULES,
     )
     IMMUTABLE: ClassVar = (
         Immutable(
@@ -218,6 +220,7 @@ class Spec(ApiModel):
         Immutable(field="project"),
         Immutable(field="logstore"),
         Immutable(field="consumerGroup", optional=True),
+        SUBSCRIPTION_STAYS,
         # The volumes of a StatefulSet cannot change, and without them the state of its workers is lost.
         Immutable(field="pipeline.stateful"),
         Immutable(field="pipeline.state", optional=True),
@@ -236,8 +239,10 @@ class Spec(ApiModel):
     project: ProjectName = Field(description="Project of the logstore.")
     logstore: LogstoreName = Field(description="The logstore to consume.")
     consumer_group: GroupName | None = Field(
-        default=None, description="Name of the consumer group. Default: the name of this object."
+        default=None,
+        description="Name of the consumer group, or of the subscription. Default: the name of this object.",
     )
+    subscription: GroupSubscription | None = None
     credentials_secret: CredentialsSecret = Field(
         default=CredentialsSecret(),
         description=(
@@ -272,8 +277,8 @@ class Spec(ApiModel):
     replicas: Replicas = Field(
         default=1,
         description=(
-            "Number of workers. There are never more workers than assignable shards. "
-            "scaling.mode says who sets this."
+            "Number of workers. There are never more workers than assignable shards, except for a "
+            "subscription. scaling.mode says who sets this."
         ),
     )
     scaling: Scaling = Field(default=Scaling(), description="How many workers run.")
@@ -382,6 +387,17 @@ class LogHubConsumerGroup(ApiModel):
     def group(self) -> str:
         """Name of the consumer group at the log service."""
         return self.spec.consumer_group or self.metadata.name
+
+    @property
+    def consumed(self) -> str:
+        """The consumer group or the subscription, with its name, for messages."""
+        kind = "consumer group" if self.spec.subscription is None else "subscription"
+        return f"{kind} {self.group}"
+
+    @property
+    def positions(self) -> str:
+        """What the log service keeps of how far that is consumed, for messages."""
+        return "checkpoints" if self.spec.subscription is None else "acknowledgments"
 
     @property
     def is_new(self) -> bool:

@@ -20,7 +20,7 @@ from loghub_operator.model import actions
 from loghub_operator.model.actions import EmitEvent
 from loghub_operator.model.revision import Document
 
-MAX_NOTE_BYTES = 1024
+MAX_NOTE_BYTES = 1024  # the limit of the API server
 
 
 def event_of(
@@ -56,11 +56,11 @@ def series_of(count: int, last: Document) -> Document:
     return {"count": count, "lastObservedTime": last["eventTime"]}
 
 
-BURST = 25
-REFILL_S = 300.0
-MAX_GROUPS = 4096
+BURST = 25  # of one group: client-go's default for one object
+REFILL_S = 300.0  # one more in five minutes: client-go's default
+MAX_GROUPS = 4096  # client-go's default size of the cache; 500 groups are the largest number that was run
 MAX_EVENTS = 64  # of one group
-CONFLICT = 409
+CONFLICT = 409  # RFC 9110, section 15.5.10
 
 
 @dataclass(slots=True)

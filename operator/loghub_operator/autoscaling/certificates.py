@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-MAX_FILE_BYTES = 1024 * 1024
+MAX_FILE_BYTES = 1024 * 1024  # a Secret has at most this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ def server_context(pair: KeyPair, *, clients_ca: str) -> ssl.SSLContext:
     return context
 
 
+# Much longer than RENEW_AFTER_S of the server, which generates another one in time.
 VALID = timedelta(days=365)
 SKEW = timedelta(hours=1)  # between this clock and the clock of the client
 

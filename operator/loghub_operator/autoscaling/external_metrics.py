@@ -27,7 +27,7 @@ from loghub_operator.autoscaling.metric_catalog import BY_METRIC, METRICS, Autos
 from loghub_operator.metrics.store import MetricsStore, UnknownGroupError
 from loghub_operator.model.group_metrics import GroupMetrics
 
-MAX_LENGTH = 4096
+MAX_LENGTH = 4096  # a selector of an HPA has a few labels of 63 characters
 _KEY = r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,315}[A-Za-z0-9])?"
 _VALUE = r"[A-Za-z0-9_.-]{0,63}"
 _REQUIREMENT = re.compile(
@@ -81,7 +81,7 @@ def _requirement(match: "re.Match[str]") -> Requirement:
 
 
 AUTHENTICATION_CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
-MAX_VALUES = 256
+MAX_VALUES = 256  # more than any user has groups; bounds the SubjectAccessReview that follows
 Headers = Iterable[tuple[str, str]]
 
 
@@ -176,7 +176,7 @@ Document = dict[str, Any]
 REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 503: "ServiceUnavailable", 504: "Timeout"}
 
 
-MAX_QUANTITY = 2**63 // 1000 - 1
+MAX_QUANTITY = 2**63 // 1000 - 1  # thousandths of a quantity are a signed 64-bit number
 
 
 def quantity(value: float) -> str:

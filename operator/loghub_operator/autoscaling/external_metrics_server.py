@@ -53,8 +53,8 @@ from loghub_operator.metrics.store import MetricsStore, UnknownGroupError, Unkno
 log = structlog.get_logger()
 
 
-MAX_CACHED_REVIEWS = 1024
-CACHE_S = 10.0
+MAX_CACHED_REVIEWS = 1024  # one for each metric of a few hundred HPAs; an evicted one costs a call
+CACHE_S = 10.0  # less than an HPA's period of 15 s: a revoked right ends with the next read
 _STATUS = {
     UnknownMetricError: 404,
     UnknownGroupError: 404,
@@ -175,9 +175,9 @@ def _failed(status: int, message: str) -> web.Response:
 
 
 NAME = f"{VERSION}.{GROUP}"
-CHECK_INTERVAL_S = 60.0
-RETRY_S = 10.0
-RENEW_AFTER_S = 30 * 86_400.0
+CHECK_INTERVAL_S = 60.0  # a rotated certificate stays valid long after its successor is written
+RETRY_S = 10.0  # less than an HPA's period of 15 s
+RENEW_AFTER_S = 30 * 86_400.0  # a twelfth of the validity: a failed renewal has months to be retried
 
 
 class NotOursError(Exception):

@@ -102,9 +102,9 @@ GetMetricsResponse: Any = _CLASSES["GetMetricsResponse"]
 
 
 MAX_CALLS = 4096  # streams and unary calls together; further ones are rejected
-MAX_STREAMS = 2048
-MAX_MESSAGE_BYTES = 64 * 1024
-STOP_BOUND_S = 1.0
+MAX_STREAMS = 2048  # half of MAX_CALLS, so that open streams leave room for the unary calls
+MAX_MESSAGE_BYTES = 64 * 1024  # a ScaledObjectRef has a few names
+STOP_BOUND_S = 1.0  # for unary calls in flight, which take milliseconds; streams never end by themselves
 _CODES = {
     BadTriggerError: grpc.StatusCode.INVALID_ARGUMENT,
     UnknownGroupError: grpc.StatusCode.NOT_FOUND,

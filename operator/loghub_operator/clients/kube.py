@@ -22,12 +22,12 @@ from loghub.clock import Clock, SystemClock
 from loghub_operator.api.labels import MANAGER
 
 Document = dict[str, Any]
-CALL_TIMEOUT_S = 15.0
+CALL_TIMEOUT_S = 15.0  # a page of a list takes a second or two on a busy API server
 CREDENTIALS_S = 60.0  # age at which credentials are read again, in a pod as well as from a kubeconfig
-PAGE = 500
-MAX_PAGES = 200
-_OK = range(200, 300)
-FORBIDDEN = 403
+PAGE = 500  # client-go's page: an answer of a few megabytes
+MAX_PAGES = 200  # 100,000 objects, a guard against a list that never ends
+_OK = range(200, 300)  # RFC 9110, section 15.3
+FORBIDDEN = 403  # RFC 9110, section 15.5.4
 _JSON = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 

@@ -40,7 +40,7 @@ from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.observe.observer import Observer
 from loghub_operator.settings import Settings
 
-LEASE_LOST = 3
+LEASE_LOST = 3  # the exit code, apart from 1 of an error and 2 of wrong arguments
 DEPENDENCIES_EVERY = 3  # resync periods between two comparisons of the StatefulSet's dependencies
 FORBIDDEN_TRIES = 5  # an API server that has just started rejects requests that it later allows
 log = structlog.get_logger()

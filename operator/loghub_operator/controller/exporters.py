@@ -24,7 +24,7 @@ from loghub_operator.settings import Settings
 
 log = structlog.get_logger()
 
-RETRY_S = 10.0
+RETRY_S = 10.0  # an address in use is free again once the predecessor's connections have closed
 Part = Coroutine[Any, Any, None]
 
 

@@ -20,7 +20,7 @@ from loghub_operator.observe.group_index import GroupIndex, Incarnation, Name
 
 log = structlog.get_logger()
 
-EVERY_S = 60.0
+EVERY_S = 60.0  # far longer than an event is late; a silent watch is noticed after two of these
 Versions = Mapping[Incarnation, str]
 
 

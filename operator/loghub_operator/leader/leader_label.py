@@ -16,8 +16,8 @@ from loghub_operator.settings import LeaseRef
 log = structlog.get_logger()
 
 LABEL = "loghub.dev/leader"
-MAX_VALUE = 63
-RETRY_S = 10.0
+MAX_VALUE = 63  # the limit of Kubernetes for the value of a label
+RETRY_S = 10.0  # a Service that lost its pod has it again after this time; a look is one list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.group_changes import (
     change_group,
     change_shards,
+    change_subscription,
     commit_checkpoints,
     resolve_targets,
 )
@@ -324,7 +325,7 @@ class LogServiceAccess:
         """
         if has_workers or isinstance(client, Unavailable) or not needs_observation(resource):
             return None
-        if not isinstance(service, Available) or service.group is None:
+        if not isinstance(service, Available) or service.stored is None:
             return None
         try:
             checkpoints = await stored()
@@ -341,10 +342,14 @@ class LogServiceAccess:
         )
 
     async def change_group(self, resource: LogHubConsumerGroup, action: GroupChange) -> None:
-        """Creates, updates or deletes the group. Raises `GroupExists` if another client has created it."""
-        await self._pool.call(
-            change_group, await self.client(resource), ConsumerGroupKey.of(resource), action
-        )
+        """Creates, updates or deletes the group or the subscription. Raises `GroupExists` if another client
+        has created it.
+        """
+        client = await self.client(resource)
+        if resource.spec.subscription is not None:
+            await self._pool.call(change_subscription, client, resource, action)
+            return
+        await self._pool.call(change_group, client, ConsumerGroupKey.of(resource), action)
 
     async def change_shards(self, resource: LogHubConsumerGroup, action: ShardChange) -> None:
         """Splits or merges; raises `ReshardRefused` if the log service rejects it."""

@@ -1,5 +1,5 @@
 """Changes of a consumer group at the log service: created, updated and deleted, its shards split and merged,
-its checkpoints reset.
+its checkpoints reset. A subscription is created, updated and deleted like a group.
 
 All of it is the same in a cluster and for `loghub up`. A checkpoint reset needs only cursors and forced
 checkpoints, so it works with the real SLS and with the embedded service. Whether a reset is valid is decided
@@ -13,6 +13,7 @@ from loghub.client.port import GroupInfo, LogHub, Position
 from loghub.clock import Clock
 from loghub.contract.worker import first_position
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+from loghub.wire.subscriptions import SubscriptionSpec
 from loghub_operator.api.fetch import ResetTarget
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
@@ -29,7 +30,8 @@ from loghub_operator.model.actions import (
     SplitShard,
     UpdateGroup,
 )
-from loghub_operator.model.observed import ResetObserved, ShardObserved, StoredCheckpoints
+from loghub_operator.model.observed import GroupSettings, ResetObserved, ShardObserved, StoredCheckpoints
+from loghub_operator.model.subscription import SubscriptionKind
 
 AHEAD_S = 45.0  # together with the observation before it, below the bound of liveness
 # With the observation before it, below the bound of liveness; the next reconcile forces the rest.
@@ -102,8 +104,8 @@ _GROUP_EXISTS = (Code.CONSUMER_GROUP_ALREADY_EXIST, "GroupAlreadyExist")
 class GroupExists(ActionRefused):
     """Another client has created the group since it was observed."""
 
-    def __init__(self, group: str) -> None:
-        super().__init__(f"consumer group {group} was created by another client")
+    def __init__(self, consumed: str) -> None:
+        super().__init__(f"{consumed} was created by another client")
 
 
 def surely_not_created(error: Exception) -> bool:
@@ -147,20 +149,22 @@ def change_shards(client: LogHub, logstore: str, action: ShardChange) -> bool:
 def create_group(client: LogHub, key: ConsumerGroupKey, action: CreateGroup) -> None:
     """Creates the group. Raises `GroupExists`."""
     try:
-        client.create_group(
-            key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
-        )
+        client.create_group(key.logstore, _group_info(key, action))
     except LogHubError as error:
         if error.code in _GROUP_EXISTS:
-            raise GroupExists(key.group) from error
+            raise GroupExists(f"consumer group {key.group}") from error
         raise
 
 
 def update_group(client: LogHub, key: ConsumerGroupKey, action: UpdateGroup) -> None:
     """Updates the group's settings."""
-    client.update_group(
-        key.logstore, GroupInfo(name=key.group, timeout_s=action.timeout_s, order=action.order)
-    )
+    client.update_group(key.logstore, _group_info(key, action))
+
+
+def _group_info(key: ConsumerGroupKey, action: CreateGroup | UpdateGroup) -> GroupInfo:
+    settings = action.settings
+    assert isinstance(settings, GroupSettings)  # `change_subscription` has the others
+    return GroupInfo(name=key.group, timeout_s=settings.timeout_s, order=settings.order)
 
 
 def delete_group(client: LogHub, key: ConsumerGroupKey) -> None:
@@ -170,3 +174,40 @@ def delete_group(client: LogHub, key: ConsumerGroupKey) -> None:
     except LogHubError as error:
         if error.code not in (*GROUP_MISSING, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST):
             raise
+
+
+_WITHOUT_SUBSCRIPTION = (Code.SUBSCRIPTION_NOT_EXIST, Code.LOG_STORE_NOT_EXIST, Code.PROJECT_NOT_EXIST)
+
+
+class SubscriptionInUse(ActionRefused):
+    """Consumers are connected, and the change excludes them."""
+
+
+def change_subscription(client: LogHub, resource: LogHubConsumerGroup, action: GroupChange) -> None:
+    """Creates or deletes the subscription, or gives it other settings. Raises `GroupExists` and
+    `SubscriptionInUse`."""
+    logstore, name = resource.spec.logstore, resource.group
+    if isinstance(action, DeleteGroup):
+        try:
+            client.delete_subscription(logstore, name)
+        except LogHubError as error:
+            if error.code not in _WITHOUT_SUBSCRIPTION:
+                raise
+        return
+    settings = action.settings
+    assert isinstance(settings, SubscriptionKind)  # `change_group` has the others
+    start = resource.spec.start_position.begin_end_or_unix_s()
+    spec = SubscriptionSpec(type=settings.type, start=start, in_order=settings.in_order, key=settings.key)
+    # The call itself would take one that exists for its own.
+    existing = client.list_subscriptions(logstore) if isinstance(action, CreateGroup) else ()
+    if any(one.name == name for one in existing):
+        raise GroupExists(resource.consumed)
+    try:
+        client.create_subscription(logstore, name, spec)
+    except LogHubError as error:
+        if error.code != Code.SUBSCRIPTION_BUSY:
+            raise
+        message = (
+            f"{resource.consumed} cannot become {settings} while consumers are connected: stop them first"
+        )
+        raise SubscriptionInUse(message) from error

@@ -35,6 +35,7 @@ from loghub_operator.logservice.shard_cursors import (
     RunAll,
     ShardCursors,
 )
+from loghub_operator.logservice.subscriptions import read_subscription
 from loghub_operator.model.observed import (
     Available,
     GroupSettings,
@@ -58,7 +59,7 @@ class ConsumerGroupKey:
 
 
 MAX_SHARDS = 4096  # SLS allows a few hundred writable ones; the rest are read-only, within retention
-HIGHEST_SHARD = 2**31 - 1
+HIGHEST_SHARD = 2**31 - 1  # the id of a shard is a signed 32-bit number in SLS
 MAX_TEXT = 256  # of a consumer's name (`loghub.wire.names`); a cursor is shorter
 MAX_LAG = 2**63 // MAX_SHARDS  # so that the sum over all shards is a 64-bit number
 
@@ -128,7 +129,7 @@ _REASONS: Mapping[str, ServiceErrorReason] = {
     Code.SERVER_BUSY: ServiceErrorReason.THROTTLED,
 }
 _QUOTA = "QuotaExceed"  # what the codes of quotas end in, such as ShardReadQuotaExceed
-_SLOWER = (429, 503)
+_SLOWER = (429, 503)  # too many requests, and unavailable: a retry at once makes both worse
 GROUP_MISSING = (Code.CONSUMER_GROUP_NOT_EXIST, "GroupNotExist")
 TOO_SLOW = f"the log service did not return the end cursors of all shards within {QUERY_BOUND_S:.0f} s"
 
@@ -164,7 +165,8 @@ def observe_service(
     of the log service."""
     try:
         observed = _observed(client, resource, cache, run_all, clock)
-        check_shards((observed.observed if isinstance(observed, Unresolved) else observed).shards)
+        if not isinstance(observed, Unavailable):
+            check_shards((observed.observed if isinstance(observed, Unresolved) else observed).shards)
     except LogHubException as error:
         return unavailable(error, resource)
     except BadHashKey:  # not quoted, since an unknown server may have sent it
@@ -176,7 +178,12 @@ def observe_service(
 
 def _observed(
     client: LogHub, resource: LogHubConsumerGroup, cache: CursorCache, run_all: RunAll, clock: Clock
-) -> Available | Unresolved:
+) -> LogServiceObserved | Unresolved:
+    if resource.spec.subscription is not None:
+        subscribed = read_subscription(client, resource)
+        return (
+            _without_group(client.list_shards(resource.spec.logstore)) if subscribed is None else subscribed
+        )
     if not client.has_extensions():
         return _without_states(client, resource, cache, run_all, clock)
     key = ConsumerGroupKey.of(resource)

@@ -48,7 +48,7 @@ def last_initial_shard(recorded: GroupRecord | None, service: LogServiceObserved
     adopted group, a shard that was never read begins at its own first log if one of its ancestors was read,
     and so does every shard after it.
     """
-    if isinstance(service, Available) and service.group is None:
+    if isinstance(service, Available) and service.stored is None:
         return _highest(service.shards)
     if recorded is not None and recorded.is_about_ours and recorded.last_initial_shard is not None:
         return recorded.last_initial_shard

@@ -21,6 +21,7 @@ from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubExc
 from loghub_operator.clients.log_service import Connect
 
 T = TypeVar("T")
+# A round in memory takes 10 ms, one that waits for a slow log service up to a minute.
 _RECONCILE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _KNOWN_CODES = frozenset(str(code) for code in Code)
 OTHER = "other"

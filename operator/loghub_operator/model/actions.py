@@ -10,7 +10,7 @@ from loghub_operator.api.adoption import GroupRecord
 from loghub_operator.api.status import Status
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import NO_MEMORY, Memory
-from loghub_operator.model.observed import CheckpointBackup, Peer
+from loghub_operator.model.observed import CheckpointBackup, Peer, Stored
 from loghub_operator.model.revision import WorkerSpec
 
 # Reason of the event about a group that no object refers to any more and no operator will delete.
@@ -40,26 +40,26 @@ class RecordGroupOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup:
-    """Creates the consumer group. Already exists: fails, and "Refused" is recorded instead, with the same
-    initial shards: another client created it, so ``spec.adoption`` decides.
+    """Creates the consumer group, or the subscription. Already exists: fails, and "Refused" is recorded
+    instead, with the same initial shards: another client created it, so ``spec.adoption`` decides.
     """
 
-    timeout_s: int
-    order: bool
+    settings: Stored
     last_initial_shard: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGroup:
-    """Updates the settings of the consumer group."""
+    """Updates the settings of the consumer group or the subscription."""
 
-    timeout_s: int
-    order: bool
+    settings: Stored
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Deletes the consumer group with its checkpoints. Already deleted: not an error."""
+    """Deletes the consumer group with its checkpoints, or the subscription with its acknowledgments. Already
+    deleted: not an error.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class DriftHistory:
 NO_DRIFT_HISTORY = DriftHistory()
 
 
-MAX_SAMPLES = 32
+MAX_SAMPLES = 32  # a window of 30 steps: more of them do not make a rate more exact
 MAX_GAP_S = 120.0  # nothing is known about the time between samples further apart
 
 

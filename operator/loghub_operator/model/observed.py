@@ -34,6 +34,7 @@ from loghub_operator.api.status import CheckpointResetPhase, ShardStateText
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import NO_MEMORY, Memory
 from loghub_operator.model.revision import Document, Revision, WorkerSpec
+from loghub_operator.model.subscription import ShardDelivery, SubscriptionKind, SubscriptionObserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +187,11 @@ class ServiceErrorReason(StrEnum):
     project counts too. Nothing changes, and the operator asks less often, up to every five minutes; raise
     the quota.
     PROJECT_NOT_FOUND, LOGSTORE_NOT_FOUND: the endpoint answers, and the project or logstore does
-    not exist. REQUEST_REJECTED: the service rejected the request for another reason; the message contains
-    its error."""
+    not exist. SUBSCRIPTION_UNSUPPORTED: the endpoint has no subscriptions, which only the embedded service of
+    this release has. No worker is started. Use the embedded service, or create an object without
+    spec.subscription: a consumer group is what Failover is, and fan_out of the consumer library deals the
+    logs of a shard to threads by key. REQUEST_REJECTED: the service rejected the request for another reason;
+    the message contains its error."""
 
     CREDENTIALS_MISSING = "CredentialsMissing"
     INSECURE_ENDPOINT = "InsecureEndpoint"
@@ -196,6 +200,7 @@ class ServiceErrorReason(StrEnum):
     THROTTLED = "Throttled"
     PROJECT_NOT_FOUND = "ProjectNotFound"
     LOGSTORE_NOT_FOUND = "LogstoreNotFound"
+    SUBSCRIPTION_UNSUPPORTED = "SubscriptionUnsupported"
     REQUEST_REJECTED = "RequestRejected"
 
 
@@ -255,12 +260,16 @@ class GroupSettings:
     order: bool
 
 
+Stored = GroupSettings | SubscriptionKind  # of what an object consumes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardObserved:
     """One shard; None is unknown. ``state`` is as on the wire, or "unknown".
 
     Keys (32 hex digits) and ``created_unix_s`` are requested only if shards may be split or merged.
     ``beyond_end``: the position of the group lies beyond the end of the shard, because logs were lost.
+    ``delivery`` is set in a subscription, whose mark-delete position is the ``checkpoint``.
     """
 
     shard: int
@@ -280,6 +289,7 @@ class ShardObserved:
     begin_key: str = ""
     end_key: str = ""
     created_unix_s: float | None = None
+    delivery: ShardDelivery | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,20 +305,27 @@ class OtherLogstore:
 class Available:
     """The log service answered all questions of one observation.
 
-    ``group`` None: the group does not exist. ``shards`` are the shards of the logstore; while the group does
-    not exist they are ``not_alloc``. ``consumers`` are the live ones, None if the endpoint cannot report
-    them. ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says
-    why the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if
-    the group has no such logstore.
+    ``group`` is what the log service stores of a consumer group, ``subscription`` is a subscription; both are
+    None if what the object consumes does not exist. ``shards`` are the shards of the logstore, which are
+    ``not_alloc`` then. ``consumers`` are the live ones, None if the endpoint cannot report them.
+    ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
+    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
+    group has no such logstore.
     """
 
     group: GroupSettings | None = None
+    subscription: SubscriptionObserved | None = None
     shards: tuple[ShardObserved, ...] = ()
     consumers: tuple[str, ...] | None = None
     other_groups: int = 0
     lag_error: str = ""
     retries: OtherLogstore | None = None
     dead_letter: OtherLogstore | None = None
+
+    @property
+    def stored(self) -> Stored | None:
+        """What the log service stores of what the object consumes; None: it does not exist."""
+        return self.group if self.subscription is None else self.subscription.settings
 
     @property
     def retry_groups(self) -> int | None:
@@ -377,6 +394,12 @@ class Peer:
     name: str
     access_since: str = ""  # when it first proved access to the group; "": it has not, or not lately
     leaving: bool = False  # its deletion was requested
+    subscription: SubscriptionKind | None = None  # as which it consumes one; None: a consumer group
+
+    def shares_with(self, other: "Peer") -> bool:
+        """Whether both consume one subscription together: as the same, and with workers of other names."""
+        same = self.subscription is not None and self.subscription == other.subscription
+        return same and self.name != other.name
 
     @property
     def rank(self) -> tuple[bool, str, str, str, str]:
@@ -419,9 +442,10 @@ class ObservedState:
     states: StateReports = NO_STATE_REPORTS  # what the workers of a stateful pipeline report
 
     @property
-    def group(self) -> GroupSettings | None:
-        """What the log service stores of the group; None: it does not exist, or that is not known."""
-        return self.service.group if isinstance(self.service, Available) else None
+    def stored(self) -> Stored | None:
+        """What the log service stores of what the object consumes; None: it does not exist, or that is not
+        known."""
+        return self.service.stored if isinstance(self.service, Available) else None
 
     @property
     def replicas(self) -> int:

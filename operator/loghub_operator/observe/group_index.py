@@ -14,17 +14,21 @@ from typing import Any
 import structlog
 
 from loghub.wire import names as hosts
+from loghub_operator.api.adoption import SUBSCRIPTION, group_path
 from loghub_operator.api.labels import FINALIZER
+from loghub_operator.api.subscription import GroupSubscription
 from loghub_operator.api.v1alpha1 import EMBEDDED, LogHubConsumerGroup
 from loghub_operator.clients.kube import CONSUMER_GROUP, FORBIDDEN, Kube, KubeError
 from loghub_operator.model.observed import Peer
+from loghub_operator.model.subscription import SubscriptionKind, subscription_of
 from loghub_operator.settings import Settings
 
 log = structlog.get_logger()
 
 Name = tuple[str, str]  # namespace and name of an object
 Incarnation = tuple[str, str, str]  # namespace, name and UID of an object
-Group = tuple[str, str, str, str]  # endpoint, project, logstore, consumer group
+# Endpoint, project, logstore, consumer group; of a subscription, `SUBSCRIPTION` before its name.
+Group = tuple[str, ...]
 _PROJECTS = (
     ("project",),
     ("pipeline", "sink", "logstore", "project"),
@@ -135,8 +139,8 @@ class GroupIndex:
 
     def peers_of(self, resource: LogHubConsumerGroup) -> tuple[Peer, ...]:
         """The other objects that refer to its group, first in rank first."""
-        metadata, spec = resource.metadata, resource.spec
-        group = (self._endpoint(spec.endpoint), spec.project, spec.logstore, resource.group)
+        metadata = resource.metadata
+        group = (self._endpoint(resource.spec.endpoint), *group_path(resource).split("/"))
         others = self._peers.get(group, {}).items()
         own = metadata.namespace, metadata.name
         return tuple(sorted((peer for name, peer in others if name != own), key=lambda one: one.rank))
@@ -162,7 +166,9 @@ class GroupIndex:
     def _group(self, spec: Mapping[str, Any], name: str) -> Group | None:
         try:
             group = spec.get("consumerGroup") or name
-            parts = self._endpoint(spec.get("endpoint", EMBEDDED)), spec["project"], spec["logstore"], group
+            kind = () if spec.get("subscription") is None else (SUBSCRIPTION,)
+            endpoint = self._endpoint(spec.get("endpoint", EMBEDDED))
+            parts = (endpoint, spec["project"], spec["logstore"], *kind, group)
         except (KeyError, AttributeError, TypeError, ValueError):
             return None
         return parts if all(isinstance(part, str) for part in parts) else None
@@ -179,6 +185,7 @@ class GroupIndex:
             name=metadata["name"],
             access_since=self._access_since(document, group),
             leaving=bool(metadata.get("deletionTimestamp")),
+            subscription=_subscription(document["spec"]),
         )
 
     def _access_since(self, document: Mapping[str, Any], group: Group) -> str:
@@ -188,6 +195,14 @@ class GroupIndex:
         endpoint, *path = group
         is_about_it = about == (document["metadata"].get("uid", ""), "/".join(path), endpoint)
         return (stored.get("accessSince") or "") if is_about_it else ""
+
+
+def _subscription(spec: Mapping[str, Any]) -> SubscriptionKind | None:
+    """Raises ValueError for one that this release cannot parse: the object then claims nothing."""
+    given = spec.get("subscription")
+    if given is None:
+        return None
+    return subscription_of(GroupSubscription.model_validate(given, strict=False))
 
 
 def _projects(spec: Mapping[str, Any]) -> Iterator[str]:

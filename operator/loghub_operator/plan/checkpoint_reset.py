@@ -402,7 +402,7 @@ def _stopping(reset: _Reset) -> ResetProgress:
 def _obstacle(reset: _Reset) -> str:
     """Why no checkpoint can be committed yet, or "" if it can be."""
     service = reset.service
-    if service.group is None:
+    if service.stored is None:
         return "the consumer group is being created"
     if reset.existing:
         return f"{comma_list(reset.existing)} still exist"

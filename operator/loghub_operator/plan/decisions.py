@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.status import CheckpointResetStatus
-from loghub_operator.model.observed import GroupSettings, ObservedStatefulSet, WorkerObserved
+from loghub_operator.model.observed import ObservedStatefulSet, Stored, WorkerObserved
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff
@@ -47,7 +47,7 @@ class Running:
     """What a spec amounts to for the workers and their group, as it runs or as it should run."""
 
     replicas: int
-    group: GroupSettings | None
+    stored: Stored | None
     revision: Revision
 
 
@@ -55,22 +55,22 @@ def change_impact(old: Running, new: Running) -> ChangeImpact:
     """The most expensive impact that is needed to get from ``old`` to ``new``."""
     if not old.revision.same_workers(new.revision):
         return ChangeImpact.ROLL
-    if old.group != new.group:
+    if old.stored != new.stored:
         return ChangeImpact.RELOAD
     return ChangeImpact.NONE if old.replicas == new.replicas else ChangeImpact.SCALE
 
 
 def impact_of(
-    existing: ObservedStatefulSet | None, group: GroupSettings | None, desired: Desired, *, run: int
+    existing: ObservedStatefulSet | None, stored: Stored | None, desired: Desired, *, run: int
 ) -> ChangeImpact:
-    """The impact of getting from what runs, with this ``group`` at the log service, to ``run`` workers as
+    """The impact of getting from what runs, with this ``stored`` at the log service, to ``run`` workers as
     ``desired``.
     """
     if existing is None:
         return ChangeImpact.NONE
     return change_impact(
-        Running(replicas=existing.replicas, group=group, revision=existing.revision),
-        Running(replicas=run, group=desired.group if group else None, revision=desired.revision),
+        Running(replicas=existing.replicas, stored=stored, revision=existing.revision),
+        Running(replicas=run, stored=desired.stored if stored else None, revision=desired.revision),
     )
 
 

@@ -118,7 +118,11 @@ DELETE_BOUND_S = 300.0
 # minutes, SLS refuses every signature.
 CLOCK_AHEAD_S = 900.0
 STILL_S = 90.0  # clients of SLS save a checkpoint every minute while they consume
-_DELETED_WITH_IT = (ServiceErrorReason.PROJECT_NOT_FOUND, ServiceErrorReason.LOGSTORE_NOT_FOUND)
+_DELETED_WITH_IT = (
+    ServiceErrorReason.PROJECT_NOT_FOUND,
+    ServiceErrorReason.LOGSTORE_NOT_FOUND,
+    ServiceErrorReason.SUBSCRIPTION_UNSUPPORTED,  # there is none to delete
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +174,7 @@ def _is_kept(service: LogServiceObserved, actions: Iterable[Action]) -> bool:
     """Whether a consumer group stays, whose checkpoints a client may use. While the log service does not
     answer, it may."""
     if isinstance(service, Available):
-        return service.group is not None and not any(isinstance(action, DeleteGroup) for action in actions)
+        return service.stored is not None and not any(isinstance(action, DeleteGroup) for action in actions)
     return service.reason not in _DELETED_WITH_IT
 
 
@@ -260,7 +264,7 @@ def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> 
     if not must_delete:
         return release, "the consumer group is kept"
     if isinstance(service, Available):
-        missing, error = service.group is None, observed.memory.service_error
+        missing, error = service.stored is None, observed.memory.service_error
     else:
         missing, error = service.reason in _DELETED_WITH_IT, service.message
     if missing:
@@ -271,7 +275,7 @@ def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> 
     elif unrest:
         error = unrest
     if error and over.deleting:
-        message = f"consumer group {resource.group} was not deleted: {error}"
+        message = f"{resource.consumed} was not deleted: {error}"
         return [_warning(GROUP_ORPHANED, message), *release], message
     if isinstance(service, Available) and not others and not unrest:
         return [DeleteGroup(), *release], "deleting the consumer group"
@@ -297,15 +301,12 @@ def _fate(resource: LogHubConsumerGroup, claimant: Peer | None, *, must_delete: 
     policy = resource.spec.deletion_policy
     if claimant is not None:
         other = named(claimant, resource.metadata.namespace)
-        return f"consumer group {resource.group} is kept: {other} refers to it too"
+        return f"{resource.consumed} is kept: {other} refers to it too"
     if must_delete:
-        return (
-            f"consumer group {resource.group} is deleted once the workers have terminated (deletionPolicy"
-            f" {policy})"
-        )
+        return f"{resource.consumed} is deleted once the workers have terminated (deletionPolicy {policy})"
     if policy == "Delete":
-        return f"consumer group {resource.group} is kept: this object did not create it"
-    return f"consumer group {resource.group} and its checkpoints are kept (deletionPolicy {policy})"
+        return f"{resource.consumed} is kept: this object did not create it"
+    return f"{resource.consumed} and its {resource.positions} are kept (deletionPolicy {policy})"
 
 
 def _must_be_deleted(

@@ -1,16 +1,18 @@
 """What one reconcile works towards: the settings of the group, and whether workers should run at all.
 
-Four things stop all workers: another object that owns the group, a group that must not be adopted,
-``spec.suspend``, and a checkpoint reset. `loghub_operator.plan.replicas` decides how they stop.
+Five things stop all workers: another object that owns the group, a group that must not be adopted,
+``spec.suspend``, a checkpoint reset, and a change of a subscription. `loghub_operator.plan.replicas` decides
+how they stop.
 """
 
 from dataclasses import dataclass
 
-from loghub_operator.api.conditions import SuspendedReason
+from loghub_operator.api.conditions import GroupReason, SuspendedReason
 from loghub_operator.api.status import CheckpointResetPhase
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import Available, GroupSettings, Peer, WorkerObserved
+from loghub_operator.model.observed import Available, Peer, Stored
 from loghub_operator.model.revision import Revision, WorkerSpec
+from loghub_operator.plan.consumption import changing, stored_now, stored_of, without_partners
 from loghub_operator.plan.ownership import adoption_refusal, foreign_consumers, named, owner_of
 from loghub_operator.plan.subject import Subject
 
@@ -31,20 +33,21 @@ class Suspension:
         return self.reason is SuspendedReason.SUSPENDED
 
 
-def suspension_of(subject: Subject, owner: str, refusal: str | None) -> Suspension | None:
-    """None if workers should run; ``owner`` names another object that owns the group, and ``refusal`` says
-    why the group is not adopted.
+def suspension_of(subject: Subject, conflict: str, refusal: str | None) -> Suspension | None:
+    """None if workers should run; ``conflict`` says why another object prevents it, and ``refusal`` why the
+    group is not adopted; both as messages for users.
     """
     resource, observed = subject.resource, subject.observed
-    if owner:
-        message = f"consumer group {resource.group} is owned by {owner}, which proved access first"
-        return Suspension(reason=SuspendedReason.OWNERSHIP_CONFLICT, message=message)
+    if conflict:
+        return Suspension(reason=SuspendedReason(conflict_reason(resource)), message=conflict)
     if refusal is not None:
         return Suspension(reason=SuspendedReason.ADOPTION_REFUSED, message=refusal)
     if resource.spec.suspend:
         return Suspension(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
     is_available = isinstance(observed.service, Available)
     executed, replicas = subject.executed, observed.replicas
+    if change := changing(resource, subject):
+        return Suspension(reason=SuspendedReason.SUBSCRIPTION_CHANGES, message=change)
     message = _moved_checkpoints(resource, executed, replicas=replicas, is_available=is_available)
     return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message) if message else None
 
@@ -76,17 +79,17 @@ def _moved_checkpoints(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """``group`` are the settings that the spec asks for, ``group_now`` the settings to set now. ``owner`` is
-    another object that owns the group, and ``owner_name`` what a reader of this object may know of it, "" if
-    there is none. ``refusal`` says why this object must not adopt the group; ``foreign`` are live consumers
+    """``stored`` is what the log service should store by the spec, ``stored_now`` what it should store now.
+    ``owner`` is another object that owns the group, and ``conflict`` says so to users, "" if there is none.
+    ``refusal`` says why this object must not adopt the group; ``foreign`` are live consumers
     of it that are no workers of this object. ``suspension`` is the reason why no worker should run.
     """
 
     workers: WorkerSpec
-    group: GroupSettings
-    group_now: GroupSettings
+    stored: Stored
+    stored_now: Stored
     owner: Peer | None
-    owner_name: str
+    conflict: str
     refusal: str | None
     foreign: tuple[str, ...]
     suspension: Suspension | None
@@ -103,40 +106,45 @@ class Desired:
 def desired_state(subject: Subject, workers: WorkerSpec) -> Desired:
     """Pure; no time is involved. ``workers`` is what the workers should run with."""
     resource, observed = subject.resource, subject.observed
-    wanted = GroupSettings(timeout_s=resource.spec.timeout_seconds, order=resource.spec.in_order)
-    now = _group_now(wanted, observed.group, observed.workers, workers.revision)
+    wanted = stored_of(resource)
     owner = owner_of(subject.own, observed.peers)
-    owner_name = "" if owner is None else named(owner, resource.metadata.namespace)
+    conflict = "" if owner is None else _conflict(resource, subject.own, owner)
     ours = subject.names if subject.has_record or subject.runs_workers else None
-    foreign = foreign_consumers(observed.service, ours, observed.at_unix_s)
+    live = foreign_consumers(observed.service, ours, observed.at_unix_s)
+    foreign = without_partners(live, subject.own, observed.peers)
     # A group that does not exist is created, and one that is recorded was adopted before.
-    is_adopted = observed.group is not None and not subject.has_record
-    refusal = adoption_refusal(resource.spec.adoption, resource.group, foreign) if is_adopted else None
-    suspension = suspension_of(subject, owner_name, refusal)
+    is_adopted = observed.stored is not None and not subject.has_record
+    refusal = adoption_refusal(resource.spec.adoption, resource.consumed, foreign) if is_adopted else None
+    suspension = suspension_of(subject, conflict, refusal)
     return Desired(
         workers=workers,
-        group=wanted,
-        group_now=now,
+        stored=wanted,
+        stored_now=stored_now(wanted, subject, workers.revision),
         owner=owner,
-        owner_name=owner_name,
+        conflict=conflict,
         refusal=refusal,
         foreign=foreign,
         suspension=suspension,
     )
 
 
-def _group_now(
-    wanted: GroupSettings,
-    existing: GroupSettings | None,
-    workers: tuple[WorkerObserved, ...],
-    desired: Revision,
-) -> GroupSettings:
-    """A timeout is shortened only once every worker runs with it. A worker with the longer timeout would
-    continue with shards that the log service has already reassigned, and its heartbeats would come too late
-    for the shorter timeout.
-    """
-    if existing is None or wanted.timeout_s >= existing.timeout_s:
-        return wanted
-    if all(worker.revision.settings == desired.settings for worker in workers):
-        return wanted
-    return GroupSettings(timeout_s=existing.timeout_s, order=wanted.order)
+def conflict_reason(resource: LogHubConsumerGroup) -> str:
+    """The reason of a conflict with another object, which several conditions name."""
+    of_group = resource.spec.subscription is None
+    return GroupReason.OWNERSHIP_CONFLICT if of_group else GroupReason.SUBSCRIPTION_CONFLICT
+
+
+def _conflict(resource: LogHubConsumerGroup, own: Peer, owner: Peer) -> str:
+    """Why this object must not consume while ``owner`` does, as a message for users."""
+    name = named(owner, resource.metadata.namespace)
+    if own.subscription is None or owner.subscription is None:
+        return f"{name} owns {resource.consumed}, because it proved access to it first"
+    if owner.subscription == own.subscription:
+        return (
+            f"{name} shares {resource.consumed} and has the name of this object, so their workers would have"
+            " the same names; give one of the objects another name"
+        )
+    return (
+        f"{name} consumes {resource.consumed} as {owner.subscription}, and this object as"
+        f" {own.subscription}; give both the same type, key and inOrder, or choose another consumerGroup"
+    )

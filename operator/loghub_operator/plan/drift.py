@@ -19,7 +19,7 @@ from loghub_operator.model.memory import (
     FieldPath,
     ObjectName,
 )
-from loghub_operator.model.observed import GroupSettings, ObservedStatefulSet
+from loghub_operator.model.observed import ObservedStatefulSet, Stored
 from loghub_operator.model.revision import Revision
 
 # A person or a script changes a field once or twice. A controller does so each time, and two of them at full
@@ -32,7 +32,7 @@ FORGOTTEN_S = 2 * MAX_PAUSE_S
 CALM_S = 60.0  # a conflicting controller usually undoes a correction within this time
 
 
-def drift_of_group(name: str, existing: GroupSettings | None, wanted: GroupSettings) -> tuple[FieldPath, ...]:
+def drift_of_group(name: str, existing: Stored | None, wanted: Stored) -> tuple[FieldPath, ...]:
     """The operator of another cluster may want other settings for the group."""
     if existing is None or existing == wanted:
         return ()

@@ -12,27 +12,41 @@ from loghub_operator.api.conditions import ConditionType, GroupReason, Suspended
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import GROUP_ORPHANED, Action, ApplyWorkers, EmitEvent, UpdateGroup
 from loghub_operator.plan.decisions import ChangeImpact, Decisions
-from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import comma_list, worker_count
 
 MAX_NAMED = 20  # fields in one event, whose note has at most 1,024 bytes
 _NORMAL = (GroupReason.UP_TO_DATE, GroupReason.CREATING)
+_EXISTED = (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS)
 
 
 def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[EmitEvent]:
     """In order of importance for the reader; ``actions`` are the actions of the same reconcile."""
     before = {condition.type: condition.reason for condition in decisions.subject.resource.status.conditions}
     group = decisions.group
+    if group.reason == GroupReason.CREATING and before.get(group.type) in _EXISTED:
+        yield from _gone(decisions)
     # An update passes before a user could read about it.
     if before.get(group.type) != group.reason and group.reason != GroupReason.UPDATING:
         yield _event(group.reason, group.message, normal=group.reason in _NORMAL)
     yield from left_behind(decisions.subject.resource)
     yield from _adopted(decisions)
-    yield from _suspended(decisions.desired.suspension, before.get(ConditionType.SUSPENDED))
+    yield from _suspended(decisions, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
     for consumer in decisions.replicas.timed_out:
         message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
         yield _event("DrainTimedOut", message, normal=False)
+
+
+def _gone(decisions: Decisions) -> Iterator[EmitEvent]:
+    """The workers of a group have checkpoints of their own sinks; of a subscription nothing is left."""
+    resource = decisions.subject.resource
+    if resource.spec.subscription is not None:
+        message = (
+            f"{resource.consumed} was deleted with its acknowledgments and is created again; every shard"
+            " begins at spec.startPosition. To begin elsewhere, set spec.suspend and use `loghub subscription"
+            " seek`"
+        )
+        yield _event("SubscriptionGone", message, normal=False)
 
 
 def kept_off(operator: str) -> EmitEvent:
@@ -53,7 +67,7 @@ def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
     endpoint = endpoint_left_behind(resource)
     if endpoint is not None:
         message = (
-            f"consumer group {resource.group} and its checkpoints are left behind at endpoint {endpoint}, "
+            f"{resource.consumed} and its {resource.positions} are left behind at endpoint {endpoint}, "
             "because spec.endpoint changed; delete them there if they are not needed"
         )
         yield _event(GROUP_ORPHANED, message, normal=False)
@@ -62,8 +76,8 @@ def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
 def _adopted(decisions: Decisions) -> Iterator[EmitEvent]:
     record, before = decisions.subject.observed.group_record, decisions.subject.resource.status.group_origin
     if record is not None and record.origin == "Adopted" and before != "Adopted":
-        group = decisions.subject.resource.group
-        message = f"consumer group {group} existed before; it is kept when this object is deleted"
+        consumed = decisions.subject.resource.consumed
+        message = f"{consumed} existed before; it is kept when this object is deleted"
         yield _event("Adopted", message, normal=True)
 
 
@@ -72,15 +86,18 @@ def _event(reason: str, message: str, *, normal: bool) -> EmitEvent:
     return EmitEvent(type=kind, reason=reason, message=message)
 
 
-def _suspended(suspension: Suspension | None, before: str | None) -> Iterator[EmitEvent]:
+def _suspended(decisions: Decisions, before: str | None) -> Iterator[EmitEvent]:
     """The other reasons for a suspension have events of their own."""
+    suspension, resource = decisions.desired.suspension, decisions.subject.resource
     now = SuspendedReason.NOT_SUSPENDED if suspension is None else suspension.reason
     if now is SuspendedReason.SUSPENDED and before != now:
-        yield _event(
-            "Suspended", "stopping the workers; the consumer group and its checkpoints stay", normal=True
-        )
+        kind = "consumer group" if resource.spec.subscription is None else "subscription"
+        message = f"stopping the workers; the {kind} and its {resource.positions} stay"
+        yield _event("Suspended", message, normal=True)
     if now is SuspendedReason.NOT_SUSPENDED and before == SuspendedReason.SUSPENDED:
-        yield _event("Resumed", "starting the workers at the saved checkpoints", normal=True)
+        yield _event("Resumed", f"starting the workers at the saved {resource.positions}", normal=True)
+    if now is SuspendedReason.SUBSCRIPTION_CHANGES and before != now and suspension is not None:
+        yield _event("SubscriptionChanges", f"stopping the workers: {suspension.message}", normal=True)
 
 
 def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEvent]:

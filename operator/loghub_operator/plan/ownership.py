@@ -8,7 +8,9 @@ naming a group takes nothing from those who consume it. An object without proof 
 another one has proven access to; if no object has, an object with access stores its proof before it does
 anything else. An object that has proven access keeps the group until its key has been missing or rejected for
 `REFUSED_FOR_S`, and then has to prove it again, after the others. Two objects refer to the same group if
-endpoint, project, logstore and group are equal.
+endpoint, project, logstore and group are equal, and both consume a group or both a subscription. A
+subscription is made to be shared: objects that consume it as the same type, with the same key and order, all
+run workers, and only an object that wants something else has an owner above it.
 
 A group that existed before the object needs one decision more. A typing error in ``spec.consumerGroup``, or a
 staging object with the name of production, would otherwise join a live group: it would change the group's
@@ -89,7 +91,7 @@ def still_since(service: LogServiceObserved, before: Stillness | None, now: floa
 
 def _consumers(service: LogServiceObserved, now: float) -> tuple[str, ...]:
     """The live consumers of the group; none if it does not exist, or the log service does not answer."""
-    if not isinstance(service, Available) or service.group is None:
+    if not isinstance(service, Available) or service.stored is None:
         return ()
     if service.consumers is not None:
         return service.consumers
@@ -101,9 +103,9 @@ def _consumers(service: LogServiceObserved, now: float) -> tuple[str, ...]:
     return tuple(sorted(saved - {""}))
 
 
-def adoption_refusal(adoption: Adoption, group: str, foreign: tuple[str, ...]) -> str | None:
-    """Why the object must not adopt the ``group`` that existed before it, as a message for users; None: it
-    may.
+def adoption_refusal(adoption: Adoption, consumed: str, foreign: tuple[str, ...]) -> str | None:
+    """Why the object must not adopt what is ``consumed`` and existed before it, as a message for users; None:
+    it may.
     """
     match adoption:
         case Adoption.NEVER:
@@ -113,7 +115,7 @@ def adoption_refusal(adoption: Adoption, group: str, foreign: tuple[str, ...]) -
         case _:
             return None
     return (
-        f"consumer group {group} existed before this object, and {why}; choose another "
+        f"{consumed} existed before this object, and {why}; choose another "
         "consumerGroup, stop those consumers and wait until they are no longer live, or change spec.adoption"
     )
 
@@ -123,10 +125,14 @@ _REFUSED = (ServiceErrorReason.CREDENTIALS_MISSING, ServiceErrorReason.AUTHENTIC
 
 
 def owner_of(own: Peer, peers: Iterable[Peer]) -> Peer | None:
-    """The object that owns the group; None if ``own`` does, or if no object has proven access."""
+    """The object that owns the group; None if ``own`` does, if no object has proven access, or if ``own``
+    shares the subscription of the object that does.
+    """
     proven = (peer for peer in peers if peer.access_since)
     first = min(proven, key=lambda peer: peer.rank, default=None)
-    return first if first is not None and first.rank < own.rank else None
+    if first is None or first.rank > own.rank or first.shares_with(own):
+        return None
+    return first
 
 
 def must_store_proof(own: Peer, peers: tuple[Peer, ...], service: LogServiceObserved) -> bool:

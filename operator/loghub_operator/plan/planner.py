@@ -92,7 +92,7 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
         return evaluate(history, drift, revision=desired.revision, replicas=replicas.target, now=now)
 
     history = observed.memory.drift
-    group_drift = backoff(history, drift_of_group(resource.group, observed.group, desired.group_now))
+    group_drift = backoff(history, drift_of_group(resource.group, observed.stored, desired.stored_now))
     delayed = bool(group_drift.delayed)
     group_actions = _group(observed, desired, delayed=delayed)
     if any(isinstance(action, UpdateGroup) for action in group_actions):
@@ -107,9 +107,9 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
         scaling=scaling,
         replicas=replicas,
         rollout=rollout_of(existing, observed.workers, subject.names, desired.revision, run=replicas.run),
-        impact=impact_of(existing, observed.group, desired, run=replicas.run),
+        impact=impact_of(existing, observed.stored, desired, run=replicas.run),
         drift=replace(drift, contested=contested),
-        group=group_condition(resource.group, observed.service, desired, delayed=delayed),
+        group=group_condition(resource.consumed, observed.service, desired, delayed=delayed),
         reset=reset.status,
     )
     # 5. The actions in their order. A reset that commits has no workers, so it does not wait for their
@@ -168,11 +168,11 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     """
     if not desired.may_change_group or not isinstance(observed.service, Available):
         return []
-    settings, existing = desired.group_now, observed.service.group
+    settings, existing = desired.stored_now, observed.service.stored
     actions: list[Action] = []
     recorded, last = observed.group_record, observed.last_initial_shard
     refused = recorded is not None and not recorded.is_about_ours
-    create = CreateGroup(timeout_s=settings.timeout_s, order=settings.order, last_initial_shard=last)
+    create = CreateGroup(settings=settings, last_initial_shard=last)
     if existing is None and refused:
         return [create, RecordGroupOrigin(GroupRecord("Created", last))]
     origin = "Adopted" if recorded is None or refused else recorded.origin
@@ -182,7 +182,7 @@ def _group(observed: ObservedState, desired: Desired, *, delayed: bool) -> list[
     if existing is None:
         actions.append(create)
     elif existing != settings and not delayed:
-        actions.append(UpdateGroup(timeout_s=settings.timeout_s, order=settings.order))
+        actions.append(UpdateGroup(settings=settings))
     return actions
 
 

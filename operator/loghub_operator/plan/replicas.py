@@ -166,6 +166,10 @@ def _limit(scaling: Scaling, desired: DesiredReplicas) -> tuple[ScalingReason, s
         case "Step":
             step = scaling.scale_up.max_pods_per_step
             return ScalingReason.SCALE_UP_LIMIT, f"{needed}, but scaling.scaleUp.maxPodsPerStep is {step}"
+        case "Keys":
+            keys = counted(desired.workers, "part of the keys has", "parts of the keys have")
+            message = f"{needed}, but {keys} logs at workers; more workers would have none"
+            return ScalingReason.TOO_FEW_KEYS, message
         case None:
             return ScalingReason.DESIRED_WITHIN_RANGE, desired.why
 

@@ -15,6 +15,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import FieldPath, Memory
 from loghub_operator.model.observed import ObservedState, Peer
 from loghub_operator.model.revision import WorkerSpec
+from loghub_operator.model.subscription import subscription_of
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, worker_config
 
 
@@ -125,4 +126,5 @@ def peer(resource: LogHubConsumerGroup) -> Peer:
         name=metadata.name,
         access_since=(stored.access_since if stored else None) or "",
         leaving=metadata.deletion_timestamp is not None,
+        subscription=subscription_of(resource.spec.subscription),
     )

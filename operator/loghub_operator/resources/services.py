@@ -51,7 +51,7 @@ def disruption_budget(resource: LogHubConsumerGroup) -> Document:
     }
 
 
-METRICS_PORT = 9404
+METRICS_PORT = 9404  # the usual port of Prometheus's exporter for JVMs, and a worker is mostly Spark
 
 
 def governing_service(resource: LogHubConsumerGroup, *, ip_family_policy: str = "") -> Document:

@@ -56,7 +56,7 @@ _OUR_VOLUMES = {
     "pod",
 }  # a pod template may replace state and tmp
 GRACE_S = DRAIN_TIMEOUT_S + AFTER_DRAIN_S
-USER = 10001
+USER = 10001  # of the image (Dockerfile)
 # Begins the drain even if the image's entry point does not forward signals.
 PRE_STOP = ("python", "-m", "loghub_worker.pre_stop")
 _CONFIG = "/etc/loghub/worker"

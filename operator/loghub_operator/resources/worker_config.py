@@ -7,7 +7,7 @@ shows whether a running worker has other settings.
 import hashlib
 import math
 
-from loghub.contract.processor import ProcessorPipeline, RetryLogstore
+from loghub.contract.processor import ProcessorPipeline, ProcessorSubscription, RetryLogstore
 from loghub.contract.sinks import NoSink, Sink
 from loghub.contract.worker import (
     CONTRACT_VERSION,
@@ -34,7 +34,7 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import Placement
 
 DEFAULT_MEMORY = "512m"  # the same default as in `loghub_worker.query.spark_session`
-DRAIN_TIMEOUT_S = 30
+DRAIN_TIMEOUT_S = 30  # for running batches; with AFTER_DRAIN_S a pod ends within 45 s
 _HEAP_OF_A_TASK = 10  # bytes of heap for each byte of the logs that a task reads for a table
 # After the drain has ended: the last heartbeat, the leave call and its retries.
 AFTER_DRAIN_S = 15
@@ -171,7 +171,14 @@ def _pipeline(resource: LogHubConsumerGroup, placement: Placement) -> Pipeline:
         max_ack_timeout_s=_seconds(processor.redelivery.max_ack_timeout_seconds),
         max_unacknowledged=processor.redelivery.max_unacknowledged,
         retry=_retry(processor.retry_logstore),
+        subscription=_subscription(resource),
     )
+
+
+def _subscription(resource: LogHubConsumerGroup) -> ProcessorSubscription | None:
+    """Without key and order, which the log service stores: a change of these restarts no worker by itself."""
+    asked = resource.spec.subscription
+    return None if asked is None else ProcessorSubscription(type=asked.type, priority=asked.priority)
 
 
 def _seconds(seconds: int | None) -> float | None:

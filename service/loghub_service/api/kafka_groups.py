@@ -18,7 +18,7 @@ from loghub_service.kafka.wire.errors import MalformedFrame
 from loghub_service.kafka.wire.groups import decode_assignment
 from loghub_service.messages import Request, ServiceResponse, json_response
 
-_PAGE = 100
+_PAGE = 100  # each group is listed with its members and offsets
 
 
 async def list_kafka_groups(engine: Engine, request: Request) -> ServiceResponse:

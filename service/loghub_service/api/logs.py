@@ -30,7 +30,7 @@ from loghub_service.storage.shardlog import Read, ShardLog
 from loghub_service.storage.stored_group import packed
 
 _SECOND_US = 1_000_000
-_MAX_UNIX_S = 1 << 40
+_MAX_UNIX_S = 1 << 40  # 30,000 years: in microseconds it still fits into 63 bits
 
 
 async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:

@@ -21,9 +21,9 @@ from loghub_service.facts import LogstoreDeleted, LogstoreSaved, ShardSaved
 from loghub_service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub_service.settings import KEEP_FOREVER_DAYS, Limits
 
-_PAGE = 500
-DEFAULT_SHARDS = 2
-DEFAULT_TTL_DAYS = 30
+_PAGE = 500  # the maximum of SLS
+DEFAULT_SHARDS = 2  # the default of SLS's console
+DEFAULT_TTL_DAYS = 30  # the default of SLS's console
 # Settings that clients store and read back; they have no effect in this service. The Python client
 # requires the first four in the response.
 _OPTION_DEFAULTS: dict[str, object] = {

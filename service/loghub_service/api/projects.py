@@ -15,8 +15,8 @@ from loghub_service.errors import failure
 from loghub_service.facts import LogstoreDeleted, ProjectDeleted, ProjectSaved
 from loghub_service.messages import EMPTY, Request, ServiceResponse, json_response
 
-_PAGE = 500
-_DESCRIPTION_MAX = 1024
+_PAGE = 500  # the maximum of SLS
+_DESCRIPTION_MAX = 1024  # characters; a catalog of 1,000 projects stays under a few megabytes
 
 
 async def create_project(engine: Engine, request: Request) -> ServiceResponse:

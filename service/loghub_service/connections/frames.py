@@ -24,7 +24,7 @@ import structlog
 from loghub_service.connections.stalled import Budget, RequestMemory, StalledClients
 
 _log = structlog.get_logger("loghub_service.connections")
-_LENGTH_BYTES = 4
+_LENGTH_BYTES = 4  # the length before each frame of Kafka and of Pulsar
 _RETRY_S = 0.05  # between attempts to get memory that other connections use
 # The default of asyncio lets a connection that waits have 256 KiB in its buffer.
 _RECEIVED_BYTES = 16 << 10

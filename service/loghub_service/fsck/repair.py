@@ -23,7 +23,7 @@ from loghub_service.storage.data_folder import (
 )
 from loghub_service.storage.log_inspection import inspect_log
 
-_FOLDER_ID_DIGITS = 32
+_FOLDER_ID_DIGITS = 32  # 128 random bits: two folders never have the same identity
 
 
 def accept_catalog(survey: Survey) -> str:

@@ -90,9 +90,9 @@ Scope = MutableMapping[str, Any]
 
 _log = structlog.get_logger("loghub_service.http")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
-_MAX_PARAMETERS = 64
+_MAX_PARAMETERS = 64  # the longest query of the API has eight; a parser's time grows with them
 _HOSTS_KEPT = 256  # clients send few different hosts; bounded, since any client may send any host
-_ID_DIGITS = 24
+_ID_DIGITS = 24  # the length of SLS's own request ids
 # Instead of an API's name, for metrics.
 _OPEN = "open"
 _UNKNOWN = "unknown"

@@ -29,7 +29,7 @@ Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HEALTH_PATH = "/healthz"
-_ID_DIGITS = 24
+_ID_DIGITS = 24  # the length of SLS's own request ids
 
 
 class StartGate:

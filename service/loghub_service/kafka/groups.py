@@ -67,7 +67,7 @@ from loghub_service.kafka.coordinator.requests import (
 )
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 
-DEFAULT_GROUP_BYTES = 128 << 20
+DEFAULT_GROUP_BYTES = 128 << 20  # half a million committed offsets
 # What an entry takes besides the bytes that a client has chosen: names, times and the Python objects.
 MEMBER_BYTES = 1024
 OFFSET_BYTES = 256

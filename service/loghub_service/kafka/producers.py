@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from loghub_service.kafka.wire.errors import ErrorCode
 
-REMEMBERED_BATCHES = 5
+REMEMBERED_BATCHES = 5  # the maximum of `max.in.flight.requests.per.connection` of an idempotent producer
 DEFAULT_MAX_PRODUCERS = 10_000  # each at one partition
 _SEQUENCES = 1 << 31  # then they begin at 0 again
 

@@ -26,7 +26,7 @@ from loghub_service.ports import Disk
 from loghub_service.storage import segment_format
 from loghub_service.storage.segment_format import DamagedRecord
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20  # descriptions have a few hundred bytes; what is larger is not one
 
 
 def replace_durably(disk: Disk, folder: str, name: str, content: bytes) -> None:

@@ -28,6 +28,7 @@ from loghub_service.errors import ServiceFault, WriteFailed
 from loghub_service.storage.segment import NewGroup
 from loghub_service.storage.shardlog import NoRoom, ShardLog
 
+# From the `fdatasync` of a fast disk to a disk that hangs.
 _LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 

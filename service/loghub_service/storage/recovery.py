@@ -38,8 +38,8 @@ SECTOR_BYTES = 512  # the unit in which a disk writes
 _RECORD = struct.Struct("<IIqqII")
 _WORD = struct.Struct("<q")
 _HEAD = struct.Struct("<IIq")  # the begin of a record, up to its cursor
-_BLOCK_BYTES = 64 << 10
-_NEVER_US = 1 << 63
+_BLOCK_BYTES = 64 << 10  # a comparison of blocks in C; a smaller block costs more steps in Python
+_NEVER_US = 1 << 63  # above each time in 63 bits
 _ZEROS = bytes(_BLOCK_BYTES)
 
 

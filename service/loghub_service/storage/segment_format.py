@@ -48,14 +48,14 @@ _SEGMENT = {1: struct.Struct("<8sqqqI"), 2: struct.Struct("<8sqqqqI"), 3: struct
 _SALT = struct.Struct("<II")  # after the CRC of a segment header: the salt and its own CRC-32
 _RECORD = struct.Struct("<IIqqII")
 _AFTER_CRC = struct.Struct("<qqII")
-_CRC_BYTES = 4
-_CRC_SKIP = 8
-_NO_ZERO_BYTE = 0x01010101
+_CRC_BYTES = 4  # CRC-32
+_CRC_SKIP = 8  # length and CRC, which the CRC does not cover
+_NO_ZERO_BYTE = 0x01010101  # zeros are the unwritten rest of a segment, so an end mark has none
 
 FORMAT = 3  # of new segments
-SEGMENT_HEADER_BYTES = 64
+SEGMENT_HEADER_BYTES = 64  # room for later formats, and records begin at a multiple of 8
 RECORD_HEADER_BYTES = _RECORD.size
-END_MARK_BYTES = 4
+END_MARK_BYTES = 4  # a 32-bit number, which distinguishes a torn write from damage
 SALT_DIGITS = 8  # hexadecimal
 MAX_GROUP_BYTES = 64 << 20  # far above the maximum that the service accepts; a larger length is damage
 

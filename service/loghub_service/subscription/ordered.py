@@ -99,9 +99,9 @@ class OrderedQueue:
             self._drop_acked(self.order[0])  # the rest of it may have been acknowledged before
 
     def _normal(self, stop: int) -> int:
-        """The position in normal form, if it is that after the last log of a group that is out."""
+        """The position in normal form, if it is after the last log of a group that is out."""
         normal = group_end(stop)
-        return normal if normal <= self.cursor.read and self.stops.get(normal) == stop else stop
+        return normal if normal <= self.cursor.read and self.stops.get(normal, normal) <= stop else stop
 
     def _settled(self, logs: int) -> None:
         self.unacked -= logs
@@ -175,7 +175,7 @@ class OrderedQueue:
             active.unacked += logs
             active.permits -= entry.logs
             normal = group_end(entry.first)
-            if normal not in self.stops:
+            if not self.order or self.order[-1] != normal:
                 self.order.append(normal)
             self.stops[normal] = stop
             self.cursor.pass_to(stop, draft)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-SLOTS = 1 << 16
+SLOTS = 1 << 16  # Pulsar's number of slots
 SlotRange = tuple[int, int]  # slots first <= s <= last, as consumers write them
 
-_MASK = 0xFFFFFFFF
+_MASK = 0xFFFFFFFF  # MurmurHash3 computes in 32 bits
 
 
 # A hash in Python takes a microsecond for each few bytes, so a longer key is replaced by its digest: the slot

@@ -257,7 +257,7 @@ def test_a_group_that_another_client_created_first_is_not_the_objects_own(tmp_pa
     client.create_project()
     client.create_logstore(step.resource.spec.logstore, shards=2)
     _ensure_group(server, step)
-    create = CreateGroup(timeout_s=30, order=False, last_initial_shard=1)
+    create = CreateGroup(settings=GroupSettings(timeout_s=30, order=False), last_initial_shard=1)
     with pytest.raises(GroupExists):
         asyncio.run(backend_of(ways, server, [], tmp_path).carry_out(step.resource, create))
     assert [one.origin for one in ways.records] == ["Refused"]
@@ -287,7 +287,7 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
             assert ways.records[-1] == record
         case actions.CreateGroup() | actions.UpdateGroup():
             (group,) = _groups(server, step)
-            assert (group.timeout_s, group.order) == (action.timeout_s, action.order)
+            assert GroupSettings(timeout_s=group.timeout_s, order=group.order) == action.settings
         case actions.DeleteGroup():
             assert _groups(server, step) == ()
         case actions.CommitCheckpoints(cursors):

@@ -61,6 +61,11 @@ DEPENDENCIES: dict[str, Document] = {
         "pipeline": {"processor": {"acknowledge": "Log", "redelivery": {"ackTimeoutSeconds": 1}}}
     },
     "pipeline.processor.retryLogstore": {"pipeline": {"onFailure": {"policy": "Skip"}}},
+    "subscription": {
+        "pipeline": {"sql": None, "sink": None, "processor": {"factory": "a:b", "acknowledge": "Log"}}
+    },
+    "subscription.key": {"subscription": {"type": "KeyShared"}},
+    "subscription.inOrder": {"subscription": {"type": "Failover"}},
     "pipeline.sink.json": {"pipeline": {"sink": {"parquet": None}}},
     "pipeline.sink.json.path": {"pipeline": {"sink": {"json": {"volumeClaim": "a"}}}},
     "pipeline.sink.json.volumeClaim": {"pipeline": {"sink": {"json": {"path": "a"}}}},

@@ -5,9 +5,10 @@ import uuid
 import pytest
 
 from loghub_operator.api import parse_resource
+from loghub_operator.api.subscription import SUBSCRIPTION_STAYS
 from tests.loghub_operator.api.problems import problems
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.examples import Document, document
+from tests.loghub_operator.support.examples import Document, document, subscribed
 
 HANGZHOU, SHANGHAI = (
     "https://cn-hangzhou.log.aliyuncs.com",
@@ -16,6 +17,8 @@ HANGZHOU, SHANGHAI = (
 
 
 def immutable(field: str) -> str:
+    if field == "subscription":
+        return SUBSCRIPTION_STAYS.message
     rule = "must stay at the same log service" if field == "endpoint" else "is immutable"
     return f"{field} {rule}; create another LogHubConsumerGroup instead"
 
@@ -40,6 +43,16 @@ CHANGES: dict[str, tuple[Document, Document, str]] = {
         {"pipeline": {"stateful": True}},
         "pipeline.state",
     ),
+    "a subscription appears": (
+        {"pipeline": subscribed("Shared")["pipeline"]},
+        subscribed("Shared"),
+        "subscription",
+    ),
+    "a subscription goes": (
+        subscribed("Shared"),
+        {"pipeline": subscribed("Shared")["pipeline"]},
+        "subscription",
+    ),
     "SLS to embedded": ({"endpoint": SHANGHAI}, {}, "endpoint"),
 }
 
@@ -57,6 +70,19 @@ def test_the_apiserver_rejects_such_a_change_with_the_same_message(name: str, se
     unique = f"c-{uuid.uuid4().hex[:8]}"
     assert server.apply(document(before, name=unique)) == ""
     assert immutable(field) in server.apply(document(after, name=unique))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"subscription": {"type": "Failover"}},
+        {"subscription": {"type": "KeyShared", "key": ["user"]}},
+        {"subscription": {"priority": 3}},
+    ],
+)
+def test_a_subscription_may_become_another(after: Document) -> None:
+    old = parse_resource(document(subscribed("Shared")))
+    assert parse_resource(document(subscribed("Shared", after)), old=old).spec != old.spec
 
 
 # Other names of one service, or what may be one.

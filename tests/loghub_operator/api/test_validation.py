@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from loghub_operator.api import parse_resource, resources_in
-from tests.loghub_operator.api import failure_cases, sink_cases, spark_cases
+from tests.loghub_operator.api import failure_cases, sink_cases, spark_cases, subscription_cases
 from tests.loghub_operator.api.crd_cases import nodes, place, root
 from tests.loghub_operator.api.pipeline_rules import PIPELINE_RULES
 from tests.loghub_operator.api.problems import problems
@@ -85,6 +85,7 @@ RULES |= (
     | failure_cases.RULES
     | sink_cases.RULES
     | spark_cases.RULES
+    | subscription_cases.RULES
     | {
         "sink-is-the-source-of-a-named-project": (
             {"pipeline": {"sink": {"parquet": None, "logstore": {"project": "demo", "name": "access"}}}},

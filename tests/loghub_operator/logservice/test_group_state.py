@@ -32,7 +32,7 @@ from tests.loghub_operator.support.rounds import plan
 from tests.support import HandClock
 
 KEY = ConsumerGroupKey(logstore="access", group="access")
-CREATE = CreateGroup(timeout_s=30, order=True)
+CREATE = CreateGroup(settings=GroupSettings(timeout_s=30, order=True))
 ONE = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("k", "v"),)),)))
 
 

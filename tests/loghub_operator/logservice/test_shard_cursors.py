@@ -31,7 +31,7 @@ from loghub_operator.logservice.shard_cursors import (
     CursorCache,
 )
 from loghub_operator.model.actions import CommitCheckpoints, CreateGroup
-from loghub_operator.model.observed import Available, StoredCheckpoints, Unavailable
+from loghub_operator.model.observed import Available, GroupSettings, StoredCheckpoints, Unavailable
 from loghub_operator.plan.status.builder import lag_condition
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
@@ -85,7 +85,7 @@ def client(clock: HandClock) -> LogHub:
     result = MemoryServer(clock).client("demo")
     result.create_project()
     result.create_logstore("access", shards=SHARDS)
-    create_group(result, KEY, CreateGroup(timeout_s=30, order=False))
+    create_group(result, KEY, CreateGroup(settings=GroupSettings(timeout_s=30, order=False)))
     return result
 
 
@@ -176,7 +176,7 @@ def test_the_cached_ends_of_a_recreated_logstore_are_not_used(client: LogHub, cl
         clock.now += 60.0
         client.delete_logstore("access")
         client.create_logstore("access", shards=1)
-        create_group(client, KEY, CreateGroup(timeout_s=30, order=False))
+        create_group(client, KEY, CreateGroup(settings=GroupSettings(timeout_s=30, order=False)))
         for _ in range(groups):
             client.put_logs("access", ONE)
         begin = client.get_cursor("access", 0, "begin")

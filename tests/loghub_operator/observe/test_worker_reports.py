@@ -16,7 +16,7 @@ from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.group_changes import create_group
 from loghub_operator.logservice.group_state import ConsumerGroupKey
 from loghub_operator.model.actions import CreateGroup
-from loghub_operator.model.observed import ObservedState, ShardFailures, ShardObserved
+from loghub_operator.model.observed import GroupSettings, ObservedState, ShardFailures, ShardObserved
 from loghub_operator.observe.observer import placement_of
 from loghub_operator.observe.pods import address_of, reports_of, statuses_of
 from loghub_operator.resources.services import METRICS_PORT
@@ -124,7 +124,9 @@ def observed(handler: Handler, *, extensions: bool, replicas: int = 1, ready: bo
     client = server.client("demo")
     client.create_project()
     client.create_logstore("access", shards=3)
-    create_group(client, ConsumerGroupKey.of(group), CreateGroup(timeout_s=30, order=False))
+    create_group(
+        client, ConsumerGroupKey.of(group), CreateGroup(settings=GroupSettings(timeout_s=30, order=False))
+    )
     settings = Settings(embedded_endpoint="http://127.0.0.1:1")
     config = worker_config(group, placement_of(group, settings))
     spec = worker_spec(group, config, image=settings.worker_image)

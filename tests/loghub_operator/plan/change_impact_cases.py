@@ -2,7 +2,7 @@
 
 from loghub.contract.worker import KUBERNETES
 from loghub_operator.plan.decisions import ChangeImpact
-from tests.loghub_operator.support.examples import Document
+from tests.loghub_operator.support.examples import Document, subscribed
 
 N, S, L, R = ChangeImpact.NONE, ChangeImpact.SCALE, ChangeImpact.RELOAD, ChangeImpact.ROLL
 LOG_CLAIM = {"worker": {"log": {"file": {"volumeClaim": "a"}}}}
@@ -331,6 +331,10 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         {},
         N,
     ),
+    "subscription.type": ({"subscription": {"type": "KeyShared"}}, subscribed("Shared"), R),
+    "subscription.key": ({"subscription": {"key": ["user"]}}, subscribed("KeyShared"), L),
+    "subscription.inOrder": ({"subscription": {"inOrder": False}}, subscribed("KeyShared"), L),
+    "subscription.priority": ({"subscription": {"priority": 1}}, subscribed("Shared"), R),
     "suspend": ({"suspend": True}, {}, S),
     "resetCheckpoints": ({"resetCheckpoints": {"to": "End", "nonce": "n"}}, {}, N),
     "adoption": ({"adoption": "Never"}, {}, N),

@@ -215,7 +215,8 @@ class Lives(World):
                 metadata["annotations"] = record_annotations(GroupRecord("Refused", SHARDS - 1), resource)
                 raise GroupExists("shared")
             case actions.CreateGroup() | actions.UpdateGroup():
-                settings = GroupSettings(timeout_s=action.timeout_s, order=action.order)
+                settings = action.settings
+                assert isinstance(settings, GroupSettings)
                 kept = group or Group(settings)
                 self.groups[stored.endpoint] = replace(kept, settings=settings)
             case actions.DeleteGroup():

@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.api.v1alpha1 import Spec
-from loghub_operator.model.observed import GroupSettings, Placement
+from loghub_operator.model.observed import Placement
+from loghub_operator.plan.consumption import stored_of
 from loghub_operator.plan.decisions import ChangeImpact, Running, change_impact
 from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
@@ -26,7 +27,7 @@ def running(group: LogHubConsumerGroup) -> Running:
     config = worker_config(group, Placement(**{**_placement(), "endpoint": _endpoint(spec)}))
     return Running(
         replicas=0 if spec.suspend else spec.replicas,
-        group=GroupSettings(timeout_s=spec.timeout_seconds, order=spec.in_order),
+        stored=stored_of(group),
         revision=worker_spec(group, config, image="i").revision,
     )
 

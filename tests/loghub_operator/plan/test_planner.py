@@ -102,8 +102,8 @@ def test_a_timeout_is_shortened_once_no_worker_uses_the_longer_one(
     planned = plan(
         step.resource, dataclasses.replace(step.observed, service=service, workers=workers), step.now
     )
-    updates = [one.timeout_s for one in planned.actions if isinstance(one, UpdateGroup)]
-    assert updates == ([] if set_s is None else [set_s])
+    updates = [one.settings for one in planned.actions if isinstance(one, UpdateGroup)]
+    assert updates == ([] if set_s is None else [GroupSettings(timeout_s=set_s, order=False)])
     (synced,) = [one for one in planned.status.conditions if one.type == ConditionType.GROUP_SYNCED]
     assert (synced.status, synced.reason) == ("False", "Updating")
     assert ("every worker" in synced.message) == (set_s is None)

@@ -48,3 +48,21 @@ def merge(target: Document, patch: Document) -> None:
             merge(target[key], value)
         else:
             target[key] = copy.deepcopy(value)
+
+
+def subscribed(kind: str, patch: Document | None = None) -> Document:
+    """The patch of a spec that consumes a subscription of this type with a processor."""
+    result: Document = {
+        "subscription": {"type": kind},
+        "pipeline": {
+            "sql": None,
+            "sink": None,
+            "processor": {"factory": "calls:Call", "acknowledge": "Log"},
+        },
+    }
+    for key, value in (patch or {}).items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            merge(result[key], value)
+        else:
+            result[key] = value
+    return result

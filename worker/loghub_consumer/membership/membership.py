@@ -21,7 +21,7 @@ from enum import StrEnum
 from loghub.backoff import Backoff, without_jitter
 from loghub_consumer.batch_plan import GroupSize, Range, smoothed
 
-CHANGING_INTERVALS = 2
+CHANGING_INTERVALS = 2  # a shard moves within two heartbeats: one consumer gives it up, the other takes it
 CHANGING_FRACTION, MIN_CHANGING_S = 0.2, 0.2
 FIRST_RETRY_S = 1.0  # after a failed heartbeat; further pauses are longer, up to an interval
 

@@ -105,7 +105,7 @@ MAX_FAILED_STARTS = 10  # in a row, without a start that could load the user's c
 LOOK_S = 0.2  # how often a thread that waits for a process to start checks whether it still must wait
 MAX_KILL_S = 30.0  # how long a killed process may take to end, for example at a disk that does not answer
 CHILD = "loghub_consumer.processes.child"  # the program of the process
-NO_CALL = -1
+NO_CALL = -1  # calls are numbered from 0
 Call = Callable[[int], Initialize | ProcessBatch | ShutDown]
 
 

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-BATCHES = 3
-GUARD_S = 600.0
+BATCHES = 3  # later batches load classes that the first one does not
+GUARD_S = 600.0  # a guard: a build on a machine with too much to do takes minutes
 SCHEMA = "`__time__` TIMESTAMP, contents MAP<STRING, STRING>, `__shard__` INT"
 SQL = """
     SELECT `__time__` AS time, TRY_CAST(contents['number'] AS BIGINT) AS number,

@@ -64,7 +64,7 @@ def available_cores(cpu_max: Path = CPU_MAX) -> int:
 
 STEP_S = 0.2  # how often the drain file and the processes are checked
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second
-MIN_BUFFERED_BYTES = 32 << 20
+MIN_BUFFERED_BYTES = 32 << 20  # three answers of a pull of 10 MiB, so that shards are read while others work
 
 
 class ProcessorWorker:

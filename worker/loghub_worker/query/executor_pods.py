@@ -104,7 +104,7 @@ def become_executor(environment: Mapping[str, str]) -> NoReturn:
 Document = dict[str, Any]
 ADDRESS = ("kubernetes.default.svc", 443)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where the kubelet mounts the token
-CALL_S = 10.0
+CALL_S = 10.0  # the pods are only read to explain a failure, which an API server must not delay
 # Settings that the user may override.
 DEFAULTS = {
     # Without this, any process that reaches the ports of the driver can run code in the worker.

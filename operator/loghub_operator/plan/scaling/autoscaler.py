@@ -20,6 +20,7 @@ from loghub_operator.api.status import ScalingStatus
 from loghub_operator.model.memory import Peak, ScalingState, Window
 from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.plan.listing import counted, worker_count
+from loghub_operator.plan.scaling.gate import ScalingGate
 from loghub_operator.plan.scaling.load import (
     Bound,
     LoadInputs,
@@ -27,7 +28,6 @@ from loghub_operator.plan.scaling.load import (
     ReplicaBounds,
     ReplicaRange,
     ScaledGroup,
-    ScalingGate,
     collect,
     judge_trial,
     replica_range_of,
@@ -35,7 +35,12 @@ from loghub_operator.plan.scaling.load import (
     warming_too_long,
     warming_up,
 )
-from loghub_operator.plan.scaling.resharding import HotShardResult, ShardBounds, find_hot_shards
+from loghub_operator.plan.scaling.resharding import (
+    HotShardResult,
+    ShardBounds,
+    find_hot_shards,
+    no_hot_shard,
+)
 
 
 def pushed(window: Window, value: int, *, now: float, span_s: float, gap_s: float) -> Window:
@@ -106,7 +111,7 @@ def stabilize(
 
 
 LITTLE_LAG_S = 30.0  # of arrival: the lag that a worker that keeps up may have at any moment
-LITTLE_LAG_CYCLES = 3.0
+LITTLE_LAG_CYCLES = 3.0  # of the last checkpoint's age, the running batch and a late sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +181,14 @@ def decide(group: ScaledGroup, *, suspended: bool) -> ScalingDecision:
     failing = any(worker.phase is WorkerPhase.FAILED for worker in group.workers)
     moving = group.available is not None and bool(group.available.in_transfer)
     settled = not suspended and not failing and not moving and measured.lag_groups is not None
-    hot = find_hot_shards(
-        group.scaling,
-        group.service,
-        replace(measured, state=state),
-        settled=settled,
-        bounds=_shard_bounds(group, desired, replica_range),
-        now=group.at_unix_s,
-    )
+    measured_now = replace(measured, state=state)
+    if group.subscribes:
+        hot = no_hot_shard(state, "the workers share the shards of a subscription")
+    else:
+        bounds = _shard_bounds(group, desired, replica_range)
+        hot = find_hot_shards(
+            group.scaling, group.service, measured_now, settled=settled, bounds=bounds, now=group.at_unix_s
+        )
     return ScalingDecision(
         group=group,
         desired=desired,
@@ -251,7 +256,9 @@ def _desired_replicas(case: _Case, recommendation: Recommendation) -> DesiredRep
         )
     requested = group.requested
     minimum = group.scaling.min_replicas  # the lower bound of Auto does not apply
-    workers, bound = replace(case.bounds, minimum=minimum).cut(requested)
+    # Workers beyond the shards of a subscription are stand-bys, or have single logs.
+    shards = None if group.subscribes else case.bounds.shards
+    workers, bound = replace(case.bounds, minimum=minimum, shards=shards).cut(requested)
     return DesiredReplicas(
         requested=requested, workers=workers, bound=bound, why=f"spec.replicas is {requested}"
     )
@@ -437,7 +444,10 @@ def _scale_up(
     if gate is not None:
         return state, _blocked(case, gate)
     # The last step is judged only now that another one is wanted, when all of its workers are warm.
-    state, ineffective = judge_trial(state, now=case.now, pace=case.measured.pace)
+    unit = "logs" if case.group.subscribes else "log groups"
+    state, ineffective = judge_trial(state, now=case.now, pace=case.measured.pace, unit=unit)
+    if case.group.useless is not None:
+        return state, _blocked(case, case.group.useless)
     if ineffective is not None:
         return state, _blocked(case, ineffective)
     if stabilizing or workers <= case.current:
@@ -445,6 +455,13 @@ def _scale_up(
             f"more workers than {case.current} are needed, but not yet for the whole stabilization window"
         )
         return state, _blocked(case, ScalingGate(reason=ActiveReason.SCALE_UP_STABILIZED, message=message))
+    most = case.group.most_useful
+    if most is not None and most <= case.current:
+        keys = counted(most, "part of the keys has", "parts of the keys have")
+        message = f"{keys} logs at workers, so more workers than {case.current} would have none"
+        return state, _blocked(case, ScalingGate(reason=ActiveReason.MORE_CANNOT_HELP, message=message))
+    if most is not None and workers > most:
+        workers, bound = most, "Keys"
     step = 1 if state.unhelpful else case.group.scaling.scale_up.max_pods_per_step
     maximum = case.current + step
     if workers > maximum:

@@ -40,27 +40,33 @@ from loghub_operator.model.memory import (
 )
 from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved, WorkerObserved
 from loghub_operator.plan.listing import comma_list
+from loghub_operator.plan.scaling.gate import ScalingGate
 from loghub_operator.plan.scaling.rates import (
     WARM_S,
     ShardSeries,
+    WorkerPace,
     arrival_per_s,
     consumed_per_s,
     series_by_shard,
+    shared_pace,
     smoothed,
     worker_paces,
 )
+from loghub_operator.plan.scaling.subscribed import by_shards, cannot_help, most_useful, sharers, whole_mark
 from loghub_operator.plan.subject import Subject
 
 # The dead band of a tenth on each side. Without it, the seconds of lag that a drain leaves would bring the
 # worker back.
 OVER = 1.1
 SPARE = 0.9
-Bound = Literal["Minimum", "Maximum", "Shards", "Step"]
+Bound = Literal["Minimum", "Maximum", "Shards", "Step", "Keys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadInputs:
-    """What a decision is based on, in log groups and seconds; None: unknown."""
+    """What a decision is based on, in log groups and seconds; None: unknown. In a subscription, logs take the
+    place of log groups, and ``assignable`` is None unless a shard has one worker.
+    """
 
     arrival_per_s: float | None
     lag_groups: int | None
@@ -182,14 +188,6 @@ MUCH_MORE = 1.5  # times the arrival of the failed step: then another step may h
 HELPED = 0.25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingGate:
-    """Why the number is kept: a reason, and a message for users."""
-
-    reason: ActiveReason
-    message: str
-
-
 def transfer(service: LogServiceObserved) -> ScalingGate | None:
     """A shard is being handed over from one worker to another."""
     if not isinstance(service, Available) or not service.in_transfer:
@@ -252,9 +250,11 @@ def _is_past(trial: ScaleUpTrial, inputs: LoadInputs, long_ago: float) -> bool:
 
 
 def judge_trial(
-    state: ScalingState, *, now: float, pace: SampleWindow
+    state: ScalingState, *, now: float, pace: SampleWindow, unit: str = "log groups"
 ) -> tuple[ScalingState, ScalingGate | None]:
-    """Whether the last scale-up raised what is consumed. Call it before the next one, when all are warm."""
+    """Whether the last scale-up raised what is consumed, in ``unit``. Call it before the next one, when all
+    are warm.
+    """
     trial = state.trial
     if trial is None:
         return state, None
@@ -271,7 +271,7 @@ def judge_trial(
         state = replace(state, trial=trial, unhelpful=state.unhelpful + 1)
     message = (
         f"{trial.after} workers consume no more than {trial.before} did "
-        f"({short(trial.consumed_before_per_s)} log groups/s): no further step for now"
+        f"({short(trial.consumed_before_per_s)} {unit}/s): no further step for now"
     )
     return state, ScalingGate(reason=ActiveReason.INEFFECTIVE_SCALING, message=message)
 
@@ -329,7 +329,8 @@ class ScaledGroup:
     ``reported`` is the last decision in the status, perhaps by an earlier process of the operator, and
     ``first_shards`` the number of writable shards that the object found first, None if it is unknown. Of the
     workers, ``replicas`` were requested at the last reconcile; ``was_applied``: the backend knows their
-    number, which may be 0.
+    number, which may be 0. ``useless`` is why more workers would have nothing to do, and ``most_useful`` how
+    many at most have something, None if that is not known.
     """
 
     stream: Stream
@@ -344,6 +345,9 @@ class ScaledGroup:
     was_applied: bool
     remembered: ScalingState
     at_unix_s: float
+    subscribes: bool = False
+    useless: ScalingGate | None = None
+    most_useful: int | None = None
 
     @property
     def available(self) -> Available | None:
@@ -382,6 +386,9 @@ def scaled_group(subject: Subject) -> ScaledGroup:
         was_applied=observed.worker_set is not None,
         remembered=observed.memory.scaling,
         at_unix_s=observed.at_unix_s,
+        subscribes=spec.subscription is not None,
+        useless=cannot_help(observed.service, observed.failures),
+        most_useful=most_useful(observed.service),
     )
 
 
@@ -395,12 +402,11 @@ def collect(group: ScaledGroup) -> Measurements:
         state = replace(state, rate=_measured_before(group))
     # 2. The observation is added, and the rate of one worker follows from it.
     if service is not None:
-        sample = Sample(at_unix_s=now, marks=tuple(mark_of(shard) for shard in service.shards))
+        sample = Sample(at_unix_s=now, marks=_marks(service))
         state = replace(state, samples=with_sample(state.samples, sample, pace))
     state = _with_workers(state, group)  # first, since a rate is measured from when a worker is warm
     if service is not None:
-        ready_since = {worker.name: worker.at_unix_s for worker in state.ready}
-        paces = worker_paces(state.samples, ready_since, pace)
+        paces = _paces(service, state, pace)
         state = replace(state, rate=smoothed(state.rate, paces, at_unix_s=now))
     # 3. What the decision uses follows from both.
     shards = (
@@ -417,9 +423,28 @@ def collect(group: ScaledGroup) -> Measurements:
         inputs=inputs,
         shards=shards,
         consumed_per_s=_sum(consumed) if service else None,
-        lag_groups=_total(service.shards) if service else None,
+        lag_groups=_left(service) if service else None,
         pace=pace,
     )
+
+
+def _marks(service: Available) -> tuple[ShardMark, ...]:
+    if service.subscription is not None:
+        return (whole_mark(service.subscription),)
+    return tuple(mark_of(shard) for shard in service.shards)
+
+
+def _paces(service: Available, state: ScalingState, pace: SampleWindow) -> tuple[WorkerPace, ...]:
+    ready_since = {worker.name: worker.at_unix_s for worker in state.ready}
+    if service.subscription is None:
+        return worker_paces(state.samples, ready_since, pace)
+    warm_from = max(ready_since.values(), default=math.inf) + WARM_S
+    one = shared_pace(state.samples, warm_from, sharers(service, tuple(ready_since)), pace)
+    return () if one is None else (one,)
+
+
+def _left(service: Available) -> int | None:
+    return _total(service.shards) if service.subscription is None else service.subscription.backlog_logs
 
 
 def mark_of(shard: ShardObserved) -> ShardMark:
@@ -472,7 +497,7 @@ def _inputs(group: ScaledGroup, state: ScalingState, shards: dict[int, ShardRate
         lag_groups=_to_do(service) if service else None,
         worker_per_s=measured if scaling.capacity_per_s is None else scaling.capacity_per_s,
         catch_up_s=scaling.catch_up_seconds,
-        assignable=assignable(service) if service else None,
+        assignable=assignable(service) if service and by_shards(service) else None,
         ready=sum(worker.ready for worker in group.workers),
         retry_groups=service.retry_groups if service else None,
     )
@@ -482,6 +507,8 @@ def _to_do(service: Available) -> int | None:
     """A child that waits for its parents and was never started has no known lag, and no worker may start it:
     until its parents are consumed the number of workers follows the other shards.
     """
+    if service.subscription is not None:
+        return _left(service)
     begun = [one for one in service.shards if one.state != "wait" or one.lag_groups is not None]
     lag = _total(begun)
     return lag if len(begun) == len(service.shards) else lag or None  # 0 would be wrong

@@ -100,6 +100,25 @@ def worker_paces(
     return tuple(one for one in paces if one is not None)
 
 
+def shared_pace(
+    samples: Sequence[Sample], warm_from: float, workers: int, pace: SampleWindow
+) -> WorkerPace | None:
+    """The part that each of the ``workers`` has in what they consume together since ``warm_from``; None while
+    that is not known. The samples have one mark each, which is about the whole.
+    """
+    tail = [sample for sample in samples if sample.at_unix_s >= warm_from]
+    if not workers or len(tail) < 3:
+        return None
+    span_s = tail[-1].at_unix_s - tail[0].at_unix_s
+    if span_s < max(MIN_MEASURE_S, 2.0 * pace.cycle_s) or not tail[-1].marks[0].lag:
+        return None
+    series = tuple(Point(sample.at_unix_s, sample.marks[0]) for sample in tail)
+    if len(_unbroken(series, _consumed_continues)) < len(series):
+        return None
+    per_s = _pace_of(_checkpoints(series), span_s)
+    return WorkerPace(worker="", per_s=per_s / workers, saturated=per_s > 0.0 and _saturated([series]))
+
+
 def smoothed(
     before: WorkerRate | None, paces: Sequence[WorkerPace], *, at_unix_s: float
 ) -> WorkerRate | None:

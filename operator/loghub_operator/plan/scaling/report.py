@@ -19,7 +19,7 @@ from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
 from loghub_operator.model.observed import ShardObserved
 from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.scaling.load import LoadInputs, ShardRates, formula, rounded
+from loghub_operator.plan.scaling.load import ShardRates, formula, rounded
 
 MAX_STEPS = 10  # the bound of the field in the CRD
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
@@ -45,7 +45,7 @@ def scaling_status(reported: Status, decision: ScalingDecision, *, run: int, now
         reason=reason,
         limited_by=decision.desired.bound and ScalingLimit(decision.desired.bound),
         formula=formula(decision.inputs, decision.replica_range),
-        inputs=_inputs(decision.inputs),
+        inputs=_inputs(decision),
         history=_history(reported, decision, run=run, now=now, reason=reason),
     )
     same = before is not None and _decided(before) == _decided(status)
@@ -126,11 +126,13 @@ def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:
     )
 
 
-def _inputs(inputs: LoadInputs) -> ScalingInputs:
+def _inputs(decision: ScalingDecision) -> ScalingInputs:
+    inputs, subscribes = decision.inputs, decision.group.subscribes
     arrival, rate = inputs.arrival_per_s, inputs.worker_per_s
     return ScalingInputs(
         arrival_per_second=None if arrival is None else rounded(arrival),
-        lag_log_groups=inputs.lag_groups,
+        lag_log_groups=None if subscribes else inputs.lag_groups,
+        backlog_logs=inputs.lag_groups if subscribes else None,
         worker_per_second=None if rate is None else rounded(rate),
         catch_up_seconds=inputs.catch_up_s,
         assignable_shards=inputs.assignable,
@@ -173,7 +175,7 @@ def _resharded(reported: Status, decision: ScalingDecision, now: float) -> Scali
     if summary is None or summary.total - summary.completed > MAX_SHARDS:
         return None  # the status does not list every writable shard
     group = decision.group
-    if group.available is None or group.has_moved or not old or old == new:
+    if group.subscribes or group.available is None or group.has_moved or not old or old == new:
         return None
     reason = "ShardSplit" if len(new) > len(old) else "ShardsMerged"
     return ScalingStep(time=rfc3339(now), target="Shards", from_=len(old), to=len(new), reason=reason)

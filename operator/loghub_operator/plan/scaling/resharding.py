@@ -224,6 +224,11 @@ def find_hot_shards(
     return due
 
 
+def no_hot_shard(state: ScalingState, message: str) -> HotShardResult:
+    """Where no worker holds a shard, none is too busy for one."""
+    return HotShardResult(state=state, condition=_condition("False", HotReason.NO_HOT_SHARD, message))
+
+
 def _demand(shard: ShardObserved, rates: Mapping[int, ShardRates], catch_up_s: int) -> float | None:
     arrival = rates[shard.shard].arrival_per_s if shard.shard in rates else None
     if arrival is None or shard.lag_groups is None:

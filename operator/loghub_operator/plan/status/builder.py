@@ -37,9 +37,11 @@ from loghub_operator.api.status import (
     Condition,
     Lag,
     Phase,
+    ShardDeliveryStatus,
     ShardStatus,
     ShardSummary,
     Status,
+    SubscriptionReport,
 )
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.observed import (
@@ -108,6 +110,11 @@ _MOVING = frozenset(
         "deadLetterLogGroups",
         "lagSeconds",
         "lagLogs",
+        "backlogLogs",
+        "unackedLogs",
+        "redeliveredLogs",
+        "oldestUnackedSeconds",
+        "ackedRanges",
         "checkpoint",
         "message",
         "inputs",
@@ -275,6 +282,7 @@ def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> St
         ownership=evaluate_ownership(subject, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
+        subscription=_subscription(service) if service else None,
         retry_log_groups=None if service is None else _log_groups(service.retries),
         dead_letter_log_groups=None if service is None else _log_groups(service.dead_letter),
         shards=_shards(resource, observed),
@@ -323,10 +331,20 @@ def _shard(shard: ShardObserved, at_unix_s: float) -> ShardStatus:
         checkpoint_age_seconds=age,
         lag_seconds=None if shard.lag_s is None else math.ceil(shard.lag_s),
         lag_logs=shard.lag_logs,
+        subscription=_delivery(shard),
         read_only=shard.read_only,
         # More than these are ancestors in place of a parent that no longer exists (`infer_parents`).
         parents=shard.parents if len(shard.parents) <= MAX_PARENTS else (),
         observed_at=rfc3339(at_unix_s),
+    )
+
+
+def _delivery(shard: ShardObserved) -> ShardDeliveryStatus | None:
+    seen = shard.delivery
+    if seen is None:
+        return None
+    return ShardDeliveryStatus(
+        state=seen.state, acked_ranges=seen.acked_ranges, unacked_logs=seen.unacked_logs
     )
 
 
@@ -349,6 +367,22 @@ def _lag(service: Available) -> Lag | None:
     if largest is None and total is None:
         return None
     return Lag(seconds=None if largest is None else math.ceil(largest), logs=total)
+
+
+def _subscription(service: Available) -> SubscriptionReport | None:
+    seen = service.subscription
+    if seen is None:
+        return None
+    age_s = 0.0 if seen.backlog_logs == 0 else seen.oldest_unacked_s
+    return SubscriptionReport(
+        type=seen.settings.type,
+        consumers=len(service.consumers or ()),
+        backlog_logs=seen.backlog_logs,
+        unacked_logs=seen.unacked_logs,
+        redelivered_logs=seen.redelivered_logs,
+        oldest_unacked_seconds=None if age_s is None else math.ceil(age_s),
+        state=seen.state,
+    )
 
 
 def _log_groups(held: OtherLogstore | None) -> int | None:

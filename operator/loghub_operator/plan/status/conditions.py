@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from loghub.contract.worker import FailingShard, IncompleteState, KeptState, SkippedLogGroups, WorkerReason
+from loghub.domain.subscription import SubscriptionState
 from loghub_operator.api.conditions import (
     ConditionStatus,
     ConditionType,
@@ -88,12 +89,12 @@ def _late_update(status: ConditionStatus, reason: LateReason, message: str) -> C
 
 
 def group_condition(
-    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
+    consumed: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> ConditionUpdate:
-    """Whether the group of this ``name`` at the log service matches the spec; ``delayed``: its correction has
-    to wait.
+    """Whether what is ``consumed``, such as "consumer group a", matches the spec at the log service;
+    ``delayed``: its correction has to wait.
     """
-    reason, message = _group_state(name, service, desired, delayed=delayed)
+    reason, message = _group_state(consumed, service, desired, delayed=delayed)
     return ConditionUpdate(
         type=ConditionType.GROUP_SYNCED,
         status="True" if reason in (GroupReason.UP_TO_DATE, GroupReason.FOREIGN_CONSUMERS) else "False",
@@ -103,28 +104,35 @@ def group_condition(
 
 
 def _group_state(
-    name: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
+    consumed: str, service: LogServiceObserved, desired: Desired, *, delayed: bool
 ) -> tuple[str, str]:
-    if desired.owner is not None:
-        message = f"{desired.owner_name} owns consumer group {name}, because it proved access to it first"
-        return GroupReason.OWNERSHIP_CONFLICT, message
+    if desired.conflict and desired.suspension is not None:
+        return desired.suspension.reason, desired.conflict
     if isinstance(service, Unavailable):
         return service.reason, service.message
-    if service.group is None:
-        return GroupReason.CREATING, f"creating consumer group {name}"
+    if service.stored is None:
+        return GroupReason.CREATING, f"creating {consumed}"
     if desired.refusal is not None:
         return GroupReason.ADOPTION_REFUSED, desired.refusal
-    if service.group != desired.group_now:
-        if delayed:
-            message = "another controller keeps changing timeout and order; backing off between corrections"
-            return GroupReason.UPDATING, message
-        return GroupReason.UPDATING, "updating timeout and order of the consumer group"
-    if service.group != desired.group:
-        return GroupReason.UPDATING, "the shorter timeout is set once every worker runs with it"
+    if service.stored != desired.stored:
+        return GroupReason.UPDATING, _updating(service, desired, delayed=delayed)
     if desired.foreign:
         message = f"shares its shards with consumers of others: {comma_list(desired.foreign)}"
-        return GroupReason.FOREIGN_CONSUMERS, f"consumer group {name} is up to date and {message}"
-    return GroupReason.UP_TO_DATE, f"consumer group {name} is up to date"
+        return GroupReason.FOREIGN_CONSUMERS, f"{consumed} is up to date and {message}"
+    return GroupReason.UP_TO_DATE, f"{consumed} is up to date"
+
+
+def _updating(service: Available, desired: Desired, *, delayed: bool) -> str:
+    """Why what is stored is not what the spec asks for."""
+    is_group = service.subscription is None
+    what = "timeout and order" if is_group else "type, key and order"
+    if service.stored != desired.stored_now:
+        if delayed:
+            return f"another controller keeps changing {what}; backing off between corrections"
+        return f"updating {what} of the {'consumer group' if is_group else 'subscription'}"
+    if is_group or desired.suspension is None:
+        return "the shorter timeout is set once every worker runs with it"
+    return desired.suspension.message
 
 
 MAX_SHARDS = 5  # in a message, with cursor, reason and attempts of each
@@ -297,7 +305,15 @@ def _shards(incomplete: tuple[IncompleteState, ...]) -> str:
 
 # With one of these reasons the workers are ready, or will be without anything else to be done.
 _NO_FAILURE = (WorkersReason.ALL_WORKERS_READY, WorkersReason.WORKERS_NOT_READY)
-_NOT_OURS = (SuspendedReason.OWNERSHIP_CONFLICT, SuspendedReason.ADOPTION_REFUSED)
+_NOT_OURS = (
+    SuspendedReason.OWNERSHIP_CONFLICT,
+    SuspendedReason.SUBSCRIPTION_CONFLICT,
+    SuspendedReason.ADOPTION_REFUSED,
+)
+_BLOCKED = {
+    SubscriptionState.WAITS_FOR_ROOM: DegradedReason.WAITS_FOR_ROOM,
+    SubscriptionState.UNOWNED: DegradedReason.KEYS_UNOWNED,
+}
 
 
 def failing(workers: tuple[WorkerObserved, ...]) -> WorkerObserved | None:
@@ -399,7 +415,8 @@ def _ready(decisions: Decisions, workers: ConditionUpdate) -> tuple[bool, str, s
         return False, ReadyReason.WORKER_OUTDATED, outdated
     if replicas.run != replicas.target:
         return False, replicas.reason, replicas.message
-    return True, ReadyReason.RUNNING, "the consumer group is up to date and every worker is ready"
+    consumed = "consumer group" if decisions.subject.own.subscription is None else "subscription"
+    return True, ReadyReason.RUNNING, f"the {consumed} is up to date and every worker is ready"
 
 
 def without_service_message(projects: tuple[UnaddressedProject, ...]) -> str:
@@ -483,6 +500,8 @@ def _degraded(
         return DegradedReason.CHECKPOINT_RESET_FAILED, reset.message
     if isinstance(service, Available) and service.beyond_end:
         return DegradedReason.POSITION_BEYOND_END, _beyond_end_message(service.beyond_end)
+    if (blocked := _blocked_delivery(service)) is not None:
+        return blocked
     if observed.failures.failing:  # a shard that waits does not go on by itself
         return DegradedReason.SHARD_FAILING, shard_failing_condition(observed.failures).message
     if decisions.drift.contested:
@@ -492,6 +511,32 @@ def _degraded(
     if stalled.status == "True":
         return DegradedReason.PROGRESS_DEADLINE_EXCEEDED, stalled.message
     return DegradedReason.AS_EXPECTED, "nothing is wrong"
+
+
+def _blocked_delivery(service: LogServiceObserved) -> tuple[DegradedReason, str] | None:
+    """Why the log service withholds logs of the subscription from every consumer; None if it does not."""
+    if not isinstance(service, Available) or service.subscription is None:
+        return None
+    state = service.subscription.state
+    if state not in _BLOCKED:
+        return None
+    waiting = (
+        one.shard for one in service.shards if one.delivery is not None and one.delivery.state is state
+    )
+    return _BLOCKED[state], _BLOCKED_WHY[state].format(shards=comma_list(waiting))
+
+
+_BLOCKED_WHY = {
+    SubscriptionState.WAITS_FOR_ROOM: (
+        "too many logs wait for an acknowledgment in shards {shards}, with acknowledged ones between them, so"
+        " only these are delivered; acknowledge or refuse the oldest, or pass over them by `loghub"
+        " subscription skip`"
+    ),
+    SubscriptionState.UNOWNED: (
+        "no consumer has some of the keys in shards {shards}: consumers with fixed ranges leave a gap;"
+        " connect one for it, or leave the ranges to the log service"
+    ),
+}
 
 
 def _beyond_end_message(shards: tuple[ShardObserved, ...]) -> str:

@@ -41,7 +41,7 @@ FORM_CONFIG = "loghub.form"
 RETENTION_CONFIG = "retention.ms"
 POLICY_CONFIG = "cleanup.policy"
 TIME_CONFIG = "message.timestamp.type"
-_FOR_EVER = -1
+_FOR_EVER = -1  # the value of retention.ms
 _BY_DEFAULT = -1  # in place of a number of partitions
 
 

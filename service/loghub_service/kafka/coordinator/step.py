@@ -47,7 +47,7 @@ from loghub_service.kafka.coordinator.requests import (
 )
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 
-NO_REQUEST = 0
+NO_REQUEST = 0  # of an event whose answer nobody waits for
 DEFAULT_LIMITS = KafkaGroupLimits()
 
 

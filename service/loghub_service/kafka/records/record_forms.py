@@ -29,7 +29,7 @@ class RecordForm(StrEnum):
 
 
 _SUFFIXES = (None, RecordForm.PLAIN, RecordForm.JSON, RecordForm.RAW)  # their places are stored
-_PARTITION_BITS = 24
+_PARTITION_BITS = 24  # more partitions than a topic has: a project has at most 10,000 shards
 
 
 def addressed(suffix: RecordForm | None, partition: int) -> int:

@@ -31,7 +31,7 @@ from loghub_service.kafka.wire.record_batch import (
     zigzag_table,
 )
 
-_MAX_TIME_S = 0xFFFF_FFFF
+_MAX_TIME_S = 0xFFFF_FFFF  # the time of a log has 32 bits
 _Fields = tuple[tuple[str, str | bytes], ...]
 
 

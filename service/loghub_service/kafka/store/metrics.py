@@ -22,7 +22,7 @@ from loghub_service.kafka.groups import KafkaGroupKey
 from loghub_service.kafka.shard_bounds import logs_after
 from loghub_service.storage.shardlog import ShardLog
 
-LAG_INTERVAL_S = 15.0
+LAG_INTERVAL_S = 15.0  # the usual interval of Prometheus; a shorter one counts logs that no scrape reads
 MAX_GROUP_LAGS = 1000  # groups that are reported one by one: clients choose their names and number
 _OFFSETS_AT_ONCE = 256  # offsets of one group in one call of a thread
 _PAUSE_EVERY = 200  # this many offsets take a millisecond

@@ -31,8 +31,8 @@ from loghub_service.storage.shardlog import ShardLog, cursor_of, ordinal_of
 from loghub_service.storage.stored_group import unpacked
 
 _log = structlog.get_logger("loghub_service.kafka")
-_GROUPS_AT_ONCE = 256
-_MAX_UNIX_MS = (1 << 40) * 1000
+_GROUPS_AT_ONCE = 256  # small groups of a fetch are read in few steps, and a step is bounded in memory
+_MAX_UNIX_MS = (1 << 40) * 1000  # 30,000 years: in microseconds it still fits into 63 bits
 
 
 @contextmanager

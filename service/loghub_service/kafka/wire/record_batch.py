@@ -24,7 +24,7 @@ from loghub_service.kafka.wire.batch_compression import BatchCompression, decomp
 from loghub_service.kafka.wire.codec import Buffer
 from loghub_service.kafka.wire.errors import BadBatch, ErrorCode, UnencodableValue
 
-TABLE_SIZE = 1 << 17
+TABLE_SIZE = 1 << 17  # offset deltas and lengths of a batch are below it, see MAX_RECORDS
 _MAX_BYTES = 10  # of a varint of 64 bits
 
 
@@ -67,7 +67,7 @@ def read_zigzag(body: bytes, at: int) -> tuple[int, int]:
     raise BadBatch(ErrorCode.INVALID_RECORD, f"a varint at byte {at} is truncated or longer than 64 bits")
 
 
-MAGIC = 2
+MAGIC = 2  # the only format that clients of Kafka 0.11 and newer write
 # Base offset, length, leader epoch, magic, checksum; then, covered by the checksum: attributes, last offset
 # delta, base and maximum timestamp, producer id and epoch, base sequence, number of records.
 _PREFIX, _COVERED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")

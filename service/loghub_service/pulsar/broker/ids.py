@@ -15,7 +15,7 @@ from enum import Enum, auto
 from loghub.domain.log_position import INDEX_BITS, index_of, ordinal_of, position_of
 from loghub_service.pulsar.wire.values import EARLIEST, LATEST, MessageIdData
 
-_WORD_BITS = 64
+_WORD_BITS = 64  # an ack set is a list of signed 64-bit words
 _MASK = (1 << _WORD_BITS) - 1
 # The entry before the first one of a ledger, as all three clients compute it.
 BEFORE_FIRST = (1 << 64) - 1

@@ -20,7 +20,7 @@ from loghub_service.pulsar.wire.producers import (
 )
 from loghub_service.pulsar.wire.session import NO_REQUEST, CommandError
 
-_NONE_STORED = -1
+_NONE_STORED = -1  # Pulsar's sequence ids begin at 0
 
 
 class ProducerSession(Protocol):

@@ -19,7 +19,7 @@ from loghub_service.pulsar.wire.topics import (
 )
 from loghub_service.pulsar.wire.values import NO_SCHEMA, Schema
 
-_VERSION_BYTES = 8
+_VERSION_BYTES = 8  # Pulsar's brokers write a version as a 64-bit number
 
 
 def version_bytes(version: int | None) -> bytes:

@@ -5,7 +5,7 @@ Nothing notifies it, so it compares once in a second, and only what has changed 
 
 from loghub_service.pulsar.broker.call import PulsarBroker
 
-INTERVAL_S = 1.0
+INTERVAL_S = 1.0  # a consumer notices a split as late as this
 
 
 class Upkeep:

@@ -24,7 +24,7 @@ from loghub_service.pulsar.wire.errors import MalformedCommand, RefusedMessage, 
 from loghub_service.pulsar.wire.frames import MessageEntry, decode_entry
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
 
-_SIZE_BYTES = 4
+_SIZE_BYTES = 4  # of the length before each message of a batch
 _MAX_LOG_MS = (1 << 32) * 1000 - 1  # of the time of a log, in the year 2106 (docs/sls-protocol.md 2.3)
 _MAX_SEQUENCE = (1 << 63) - 1  # the database keeps no more, and no client has more
 # Of the messages of a batch: eight for each, if it has as many messages as a log group can number.

@@ -30,10 +30,10 @@ from loghub_service.storage.stored_group import with_pulsar_origin
 from loghub_service.subscribed_logs import SubscribedLogstore, readable
 
 T = TypeVar("T")
-_GROUPS_AT_ONCE = 256
+_GROUPS_AT_ONCE = 256  # small groups are read in few steps, and a step is bounded in memory
 # That are looked at for the last message: nobody writes so many groups that are too large for a message.
 _LAST_GROUPS = 1000
-_MAX_UNIX_MS = (1 << 40) * 1000
+_MAX_UNIX_MS = (1 << 40) * 1000  # 30,000 years: in microseconds it still fits into 63 bits
 _CODES = {
     Code.PROJECT_NOT_EXIST: ServerError.TOPIC_NOT_FOUND,
     Code.LOG_STORE_NOT_EXIST: ServerError.TOPIC_NOT_FOUND,

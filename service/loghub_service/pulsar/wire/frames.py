@@ -29,7 +29,7 @@ from loghub_service.pulsar.wire.errors import (
 )
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata
 
-LENGTH_BYTES: Final = 4
+LENGTH_BYTES: Final = 4  # of a frame, and of a command in it
 # A CONNECT has a token of some hundred bytes.
 MAX_LOGIN_FRAME_BYTES: Final = 16 * 1024
 # Pulsar's defaults: `maxMessageSize`, and what its frames may have besides a message.

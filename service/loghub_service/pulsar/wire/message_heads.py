@@ -12,13 +12,13 @@ from loghub_service.pulsar.wire.consumers import CommandMessage
 from loghub_service.pulsar.wire.frames import COMMANDS
 
 _SIZES = struct.Struct(">II")
-_LENGTH_BYTES = 4
+_LENGTH_BYTES = 4  # of the command, which the length of the frame counts
 _NUMBER = COMMANDS[CommandMessage]
 _BEGIN = tag(1, VARINT) + varint(_NUMBER) + tag(_NUMBER, BYTES)
 _CONSUMER, _ID = tag(1, VARINT), tag(2, BYTES)
 _REDELIVERIES, _ACK_SET, _EPOCH = tag(3, VARINT), tag(4, VARINT), tag(5, VARINT)
 _LEDGER, _ENTRY, _PARTITION, _BATCH_SIZE = (tag(number, VARINT) for number in (1, 2, 3, 6))
-_64_BITS = (1 << 64) - 1
+_64_BITS = (1 << 64) - 1  # a negative word of an ack set becomes an unsigned varint
 _VARINTS = tuple(map(varint, range(1 << 10)))  # entries of most log groups
 
 

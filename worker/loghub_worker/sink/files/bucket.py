@@ -289,7 +289,7 @@ def plainly(text: str) -> str:
 
 
 PARALLEL = 32  # requests that are sent at the same time, for records and small files
-SMALL_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20  # PARALLEL files of this size are in memory at the same time
 MAX_COPY_BYTES = 5 * 10**9  # the limit of S3 for one copy
 
 RACES, RACERS = 5, 8  # how often `try_out` lets this many writers create one key

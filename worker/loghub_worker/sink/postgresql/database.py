@@ -25,7 +25,7 @@ _CREATION_LOCK = 0x6C6F676875620000
 USERNAME, PASSWORD = "username", "password"
 CA, CERTIFICATE, PRIVATE_KEY = "ca.crt", "tls.crt", "tls.key"
 OPENING_CONNECTIONS = 4  # of a worker that opens shards; a server has room for few
-CONNECT_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 10  # for each address; the kernel alone would wait for two minutes
 # A connection whose other end is gone without a word ends after about this time.
 SILENCE_S = 30
 LOCK_TIMEOUT_S = 10
