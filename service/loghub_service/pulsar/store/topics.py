@@ -78,7 +78,7 @@ class LogstoreWithShards:
     """One logstore as a topic (`loghub_service.pulsar.broker.store.PulsarTopic`)."""
 
     def __init__(self, engine: Engine, store: Logstore, form: RecordForm | None = None) -> None:
-        """``form`` None is that of the logstore."""
+        """``form`` None stands for the form of the logstore."""
         self._engine = engine
         self._store = store
         self.form = form_of(store.saved.options) if form is None else form
