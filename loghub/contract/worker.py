@@ -363,7 +363,7 @@ def is_workers_own(setting: str) -> bool:
     return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
-MAX_REASON = 64  # characters that a condition's reason may have here
+MAX_REASON = 64  # longer than any reason; the status of a worker of another release cannot fill an object
 
 
 def parse_termination_message(text: str) -> tuple[str, str] | None:
