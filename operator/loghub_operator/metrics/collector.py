@@ -3,8 +3,8 @@
 Series of a group have the labels ``namespace`` and ``consumer_group``, the namespace and name of its
 LogHubConsumerGroup. An unknown value has no series at that time; a group whose reconciles fail loses all
 its series except ``loghub_operator_group_observed_timestamp_seconds``, and one that cannot be parsed or may
-not be observed has that and its conditions. The number of series is bounded by the number of groups, and that
-of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
+not be observed has that and its conditions. The number of series is bounded by the number of groups, and the
+series of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
 """
 
 from collections import Counter

@@ -2,7 +2,7 @@
 
 A subscription is measured as a whole, in logs: written is what is acknowledged and what is not, consumed is
 what is acknowledged, and lag is the backlog. These three continue as the cursors of a shard do, so the rates,
-the formula and the windows are those of a group. Workers are not bound to shards, so the number of shards
+the formula and the windows of a group apply. Workers are not bound to shards, so the number of shards
 limits a type only where a shard has one active worker, and one worker's rate is its part of the whole.
 
 There are cases in which more workers have nothing to do, although the backlog grows: the log service

@@ -1,6 +1,6 @@
 """The commands of consumers and readers.
 
-A consumer belongs to one shard. Its subscription is that of the logstore: what begins, which types exclude
+A consumer belongs to one shard. Its subscription belongs to the logstore: what begins, which types exclude
 each other and what is acknowledged is decided in `loghub_service.subscription`. A command for a consumer that
 is not here (any more) is an error if it has a request id, and nothing otherwise: clients send some after a
 SEEK.
