@@ -62,6 +62,46 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
         lambda metrics: metrics.worker_per_s,
     ),
     (
+        "subscription_backlog_logs",
+        "Number of logs of a subscription that are not acknowledged.",
+        lambda metrics: metrics.subscription and metrics.subscription.backlog_logs,
+    ),
+    (
+        "subscription_unacked_logs",
+        "Number of logs of a subscription that are at consumers and not acknowledged.",
+        lambda metrics: metrics.subscription and metrics.subscription.unacked_logs,
+    ),
+    (
+        "subscription_redelivered_logs",
+        "Number of deliveries of a log of a subscription after the first, since the log service started.",
+        lambda metrics: metrics.subscription and metrics.subscription.redelivered_logs,
+    ),
+    (
+        "subscription_consumers",
+        "Number of consumers that are connected to a subscription, of all objects and clients.",
+        lambda metrics: metrics.subscription and metrics.subscription.consumers,
+    ),
+    (
+        "subscription_withheld",
+        "1 while logs of a subscription wait that the log service gives to no consumer, otherwise 0.",
+        lambda metrics: metrics.subscription and int(metrics.subscription.withheld),
+    ),
+    (
+        "subscription_arrival_logs_per_second",
+        "Rate at which logs of a subscription are written to the logstore.",
+        lambda metrics: metrics.subscription and metrics.subscription.arrival_per_s,
+    ),
+    (
+        "subscription_acknowledged_logs_per_second",
+        "Rate at which logs of a subscription are acknowledged.",
+        lambda metrics: metrics.subscription and metrics.subscription.acknowledged_per_s,
+    ),
+    (
+        "subscription_worker_logs_per_second",
+        "Rate at which one worker acknowledges logs of a subscription, configured or measured.",
+        lambda metrics: metrics.subscription and metrics.subscription.worker_per_s,
+    ),
+    (
         "assignable_shards",
         "Number of shards that can be assigned to workers.",
         lambda metrics: metrics.assignable,
