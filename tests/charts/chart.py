@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from tests.cluster.processes import BRIEF
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "charts" / "loghub-operator"
 RELEASE = "loghub-operator"
@@ -93,7 +95,7 @@ class Chart:
     def _own(self) -> dict[str, str]:
         """Nothing of the user's own helm is read or written."""
         homes = ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
-        return {**os.environ, **dict.fromkeys(homes, self._folder.name)}
+        return {**os.environ, **BRIEF, **dict.fromkeys(homes, self._folder.name)}
 
 
 def as_list(objects: list[Object]) -> str:

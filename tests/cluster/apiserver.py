@@ -45,7 +45,7 @@ def start(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) ->
 def start_apiserver(layout: Plan, processes: Processes, *, flags: tuple[str, ...] = ()) -> None:
     """The apiserver alone, over the etcd that runs."""
     command = [*control_plane.apiserver(layout), *flags]
-    processes.start("apiserver", command, control_plane.APISERVER_VARIABLES)
+    processes.start("apiserver", command)
 
     def ready() -> bool:
         for name in ("etcd", "apiserver"):

@@ -129,10 +129,6 @@ def etcd(plan: Plan) -> list[str]:
     ]
 
 
-# Memory for time: with a heap that may grow to five times what lives, it needs a fifth less CPU.
-APISERVER_VARIABLES = {"GOGC": "400"}
-
-
 def apiserver(plan: Plan) -> list[str]:
     keys = plan.pki
     command = [

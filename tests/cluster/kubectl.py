@@ -7,6 +7,7 @@ cost more than its answer.
 import base64
 import functools
 import json
+import os
 import queue
 import re
 import ssl
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import BRIEF, wait_until
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -62,7 +63,13 @@ class Kubectl:
         """Standard output; raises `RefusedError`."""
         command = self.command(*arguments)
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=guard_s, check=False
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=guard_s,
+            check=False,
+            env=os.environ | BRIEF,
         )
         if done.returncode != 0:
             raise RefusedError(done.stderr.strip() or done.stdout.strip())

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.cluster import paths
 from tests.cluster.kubectl import Object, eventually
+from tests.cluster.processes import BRIEF
 from tests.cluster.stack import SERVICE_NAMESPACE, Stack
 
 NAME = "loghub"
@@ -153,7 +154,7 @@ def _image(name: str) -> dict[str, str]:
 def _environment() -> dict[str, str]:
     """Nothing of the user's own helm is read or written."""
     folder = Path(tempfile.gettempdir()) / f"loghub-helm-{os.getuid()}"
-    return {**os.environ, **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in _HOMES}}
+    return {**os.environ, **BRIEF, **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in _HOMES}}
 
 
 _HOMES = ("CACHE", "CONFIG", "DATA")

@@ -6,6 +6,7 @@ kube-proxy and CoreDNS as processes of this machine, everything under one folder
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from tests.cluster import apiserver, build, control_plane, host, images, ip_family, mounts, node, paths
 from tests.cluster.containerd import Ctr
 from tests.cluster.control_plane import Plan
-from tests.cluster.processes import Processes, wait_until
+from tests.cluster.processes import BRIEF, Processes, wait_until
 from tests.cluster.provider import PARTS, Cluster, ClusterUnavailableError
 from tests.ports import free_ports
 
@@ -207,7 +208,15 @@ class Upstream:
 
     def _kubectl(self, plan: Plan, *arguments: str, text: str | None = None) -> str:
         command = [str(plan.binaries / "kubectl"), "--kubeconfig", str(plan.kubeconfig), *arguments]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | BRIEF,
+        )
         if done.returncode != 0:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

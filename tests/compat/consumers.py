@@ -148,7 +148,7 @@ class ServiceOnPort80(ServiceProcess):
 
 @dataclass
 class Consumer:
-    """One running program. ``seen`` has the numbers that it printed so far, and how often."""
+    """One running program, whose output a thread reads."""
 
     name: str
     language: str
@@ -156,12 +156,17 @@ class Consumer:
     hold_file: Path
     errors: Path
     on_batch: Callable[[int, list[str]], list[int]]
-    seen: Counter[int] = field(default_factory=Counter)
     reader: threading.Thread | None = None
+    _printed: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def seen(self) -> Counter[int]:
+        """The numbers that it printed so far, and how often. A copy, since the thread goes on."""
+        return self._printed.copy()
 
     def has(self, numbers: Set[int]) -> bool:
         """Whether it printed all of these."""
-        return is_in(numbers, self.seen)
+        return is_in(numbers, self._printed)
 
     @property
     def log(self) -> str:
@@ -197,7 +202,7 @@ class Consumer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             batch = json.loads(line)
-            self.seen.update(self.on_batch(batch["shard"], batch["lines"]))
+            self._printed.update(self.on_batch(batch["shard"], batch["lines"]))
 
 
 def is_in(numbers: Set[int], seen: Counter[int]) -> bool:
@@ -317,9 +322,7 @@ class Consumers:
 
     @property
     def seen(self) -> Counter[int]:
-        """What all of them have consumed, those that have ended included."""
-        if not self.others:
-            return self._seen
+        """What all of them have consumed, those that have ended included. A copy, since they go on."""
         with self._lock:
             return sum((other() for other in self.others), self._seen.copy())
 
@@ -328,9 +331,12 @@ class Consumers:
         with self._lock:
             return {shard for shard, _ in self.in_order}
 
+    def _have(self, numbers: Set[int]) -> bool:
+        return is_in(numbers, self.seen if self.others else self._seen)
+
     def wait_for(self, numbers: Set[int]) -> None:
         """Until each of these was consumed."""
-        wait_until(lambda: is_in(numbers, self.seen), f"{len(numbers)} logs", guard_s=CONSUMED_GUARD_S)
+        wait_until(lambda: self._have(numbers), f"{len(numbers)} logs", guard_s=CONSUMED_GUARD_S)
 
     def explain(self) -> str:
         """The end of what each wrote to its log."""

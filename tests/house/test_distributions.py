@@ -93,6 +93,7 @@ def normal(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("installed", "promises"),
     [
@@ -127,6 +128,7 @@ def test_a_distribution_alone_keeps_its_promises_and_says_what_else_to_install(
             assert isinstance(promise, str) or last == said.rstrip("\n"), f"{promise} has a traceback: {said}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "asked"),
     [

@@ -89,6 +89,7 @@ def test_a_missing_module_and_an_unused_folder_of_an_image_are_detected() -> Non
     assert unused("operator", without - {"loghub.clock"}) == {"loghub_operator.leader", "loghub.clock"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_the_files_of_an_image_start_its_program(target: str, tmp_path: Path) -> None:
     """Its modules are imported from a folder that holds what the image holds."""

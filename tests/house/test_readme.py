@@ -6,6 +6,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import yaml
 
 from loghub.client.http import HttpLogHub
@@ -65,6 +66,7 @@ def test_every_make_target_named_exists() -> None:
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
+@pytest.mark.long
 def test_the_commands_that_create_a_logstore_work(tmp_path: Path) -> None:
     """As over a forwarded port: the service has the name of its namespace, and is called by its address."""
     result = re.search(r"^make setup\n(export .*?)^kubectl create secret", INSTALL, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A copy of a coordinator that counts how often each of its conditions was true and false.
+"""A copy of the rules that counts how often each of their conditions was true and false.
 
 The copy is compiled from the production source. Each condition (of an ``if``, a conditional expression, a
 comprehension, and each operand of ``and`` and ``or``) is wrapped in a call that counts and returns its value.
@@ -91,9 +91,9 @@ class _Counting(ast.NodeTransformer):
         return ast.Call(func=ast.Name(_COUNT, ast.Load()), args=[number, value], keywords=[])
 
 
-def counting_copy(package: str, modules: Sequence[str]) -> tuple[ModuleType, Guards]:
-    """A copy of the last of these modules over copies of the others, which come in the order in which they
-    import each other."""
+def counting_copies(package: str, modules: Sequence[str]) -> tuple[list[ModuleType], Guards]:
+    """Copies of these modules, which come in the order in which they import each other, and so do the
+    copies."""
     guards = Guards()
     copies: dict[str, ModuleType] = {}
 
@@ -109,4 +109,4 @@ def counting_copy(package: str, modules: Sequence[str]) -> tuple[ModuleType, Gua
         copy.__dict__[_COUNT] = guards.count
         exec(compile(tree, f"<counting {name}>", "exec"), copy.__dict__)
         copies[full] = copy
-    return copies[f"{package}.{modules[-1]}"], guards
+    return list(copies.values()), guards

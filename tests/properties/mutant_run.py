@@ -1,11 +1,14 @@
-"""Runs each mutant of a coordinator against a small search and then against the fast tests of its rules.
+"""Runs each mutant of a coordinator against a search and the fast tests of its rules, until something notices it.
 
     python -m tests.properties.mutant_run SUBJECT [NAME ...]
 
-prints one line of JSON per mutant of a subject (``domain``, ``kafka``): its name and what noticed it
-(``search``, ``tests``, ``nothing``). It is a process of its own, which has not imported the rules, and forks
-one child per mutant; in the child the changed module takes the place of the production one. A child that
-computes for `CPU_LIMIT_S` counts as noticed: it does not end.
+prints one line of JSON per mutant of a subject (``domain``, ``kafka``, ``subscription``): its name and what
+noticed it (``search``, ``tests``, ``nothing``). It is a process of its own, which has not imported the rules,
+and forks one child per mutant; in the child the changed module takes the place of the production one. A child
+that computes for `CPU_LIMIT_S` counts as noticed: it does not end.
+
+What is cheap comes first: the first events of each setup, the tests, of which those of the changed module, and
+only then a longer search.
 """
 
 import importlib.abc
@@ -28,7 +31,7 @@ from tests.properties.mutants import Mutant, Subject, mutants
 from tests.properties.search import search
 
 ROOT = Path(__file__).parents[2]
-SYSTEMS = 400  # of the search, for each setup
+FIRST_SYSTEMS, SYSTEMS = 30, 400  # of the two searches, for each setup
 CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
 PARALLEL = 2
 NOTHING, SEARCH, PYTEST, UNENDING = 0, 1, 2, 3
@@ -52,24 +55,34 @@ class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
 
 
-def _search(subject: Subject) -> None:
-    for model in import_module(f"tests.properties.{subject.name}.test_search").models():
-        search(model, systems=SYSTEMS)
+def _is_found(subject: Subject, systems: int) -> bool:
+    try:
+        for model in import_module(f"tests.properties.{subject.name}.test_search").models():
+            search(model, systems=systems)
+    except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
+        return True
+    return False
+
+
+def _fails(subject: Subject, mutant: Mutant) -> bool:
+    """Without the project's settings and the plugins that these need; no failure is reported."""
+    in_order = sorted(subject.tests, key=lambda name: name != mutant.module)
+    tests = (f"{subject.test_folder}/test_{name}.py" for name in in_order)
+    options = ["-x", "-q", "--tb=no", "--assert=plain", "--import-mode=importlib", "-c", os.devnull]
+    options += ["--rootdir", str(ROOT), "--noconftest", "-p", "no:cacheprovider"]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        return pytest.main([*options, *tests]) != pytest.ExitCode.OK
 
 
 def _try(subject: Subject, mutant: Mutant) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     assert not any(name.startswith(f"{subject.package}.") for name in sys.modules)
     sys.meta_path.insert(0, _MutantFinder(subject, mutant))
-    try:
-        _search(subject)
-    except Exception:  # noqa: BLE001 - any failure means that the mutant was noticed
+    if _is_found(subject, FIRST_SYSTEMS):
         return SEARCH
-    options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider"]
-    tests = (f"{subject.test_folder}/test_{name}.py" for name in subject.tests)
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        passed = pytest.main([*options, *tests]) == pytest.ExitCode.OK
-    return NOTHING if passed else PYTEST
+    if _fails(subject, mutant):
+        return PYTEST
+    return SEARCH if _is_found(subject, SYSTEMS) else NOTHING
 
 
 def _start(subject: Subject, mutant: Mutant) -> int:
@@ -92,8 +105,13 @@ def _wait_for_one(running: dict[int, Mutant]) -> None:
 
 def main(subject_name: str, names: Sequence[str]) -> None:
     os.chdir(ROOT)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # The same examples in every run, and no deadline: other work on the machine must not count as noticing.
-    hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+    # Nor does anyone read the smallest example of a failure.
+    generate = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile(
+        "steady", deadline=None, derandomize=True, database=None, phases=generate
+    )
     hypothesis.settings.load_profile("steady")
     subject = import_module(f"tests.properties.{subject_name}.subject").SUBJECT
     running: dict[int, Mutant] = {}

@@ -5,13 +5,14 @@ that no test notices can be listed with the reason (``surviving_mutants.txt``).
 """
 
 import ast
-import copy
 import importlib.util
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 
 # No rule: a picture for docs/shard-states.md, and the text of an error.
 SKIPPED = {"mermaid", "IllegalTransition"}
@@ -75,24 +76,40 @@ def mutants(subject: Subject) -> tuple[Mutant, ...]:
 
 
 def _of_module(subject: Subject, module: str) -> Iterator[Mutant]:
-    parts = ast.parse(source_of(subject, module)).body
-    texts = [ast.unparse(part) for part in parts]
-    same, sources = Counter[str](), set[str]()
-    for number, part in enumerate(parts):  # only it is copied and written again, which takes most of the time
-        for index, (where, node) in enumerate(_nodes(part, ())):
+    source = source_of(subject, module)
+    lines, same = source.splitlines(), Counter[str]()
+    for place, part in _parts(ast.parse(source), ()):
+        # Only the part is copied and written again, which takes most of the time.
+        stored, texts = pickle.dumps(part), set[str]()
+        for index, (where, node) in enumerate(_nodes(part, place)):
             for what, change in _changes(subject, node):
-                changed = copy.deepcopy(part)
-                _, target = list(_nodes(changed, ()))[index]
+                changed = pickle.loads(stored)  # noqa: S301 - of this process
+                _, target = list(_nodes(changed, place))[index]
                 change(target)
                 text = ast.unparse(ast.fix_missing_locations(changed))
-                source = "\n".join((*texts[:number], text, *texts[number + 1 :]))
-                if source in sources:
+                if text in texts:
                     continue
-                sources.add(source)
+                texts.add(text)
                 name = f"{'.'.join((module, *where))}: {what}"
                 same[name] += 1
                 suffix = f" ({same[name]})" if same[name] > 1 else ""
-                yield Mutant(module, name + suffix, source)
+                yield Mutant(module, name + suffix, _replaced(lines, part, text))
+
+
+def _parts(parent: ast.Module | ast.ClassDef, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.stmt]]:
+    """The statements of a module and of its classes, each in the names of the classes around it."""
+    for part in parent.body:
+        if isinstance(part, ast.ClassDef) and part.name not in SKIPPED:
+            yield from _parts(part, (*where, part.name))
+        else:
+            yield where, part
+
+
+def _replaced(lines: list[str], part: ast.stmt, text: str) -> str:
+    """The source with another text in place of a part."""
+    decorators = part.decorator_list if isinstance(part, ast.FunctionDef | ast.ClassDef) else []
+    first, last = min([part.lineno, *(node.lineno for node in decorators)]), part.end_lineno
+    return "\n".join((*lines[: first - 1], indent(text, " " * part.col_offset), *lines[last:]))
 
 
 def _nodes(node: ast.AST, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.AST]]:

@@ -1,7 +1,7 @@
 """Breadth-first search through every order of events of a small system, and random walks that go deeper.
 
-The coordinators' rules are searched with it: `tests.properties.domain` and `tests.properties.kafka` have the
-systems, and what must hold in them.
+The rules of the coordinators and of the dispatcher are searched with it: `tests.properties.domain`,
+`tests.properties.kafka` and `tests.properties.subscription` have the systems, and what must hold in them.
 
 A system that was reached is remembered by its 64-bit hash only. Two of three million systems share one with a
 probability of one in four million; the second would not be searched.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 System = TypeVar("System")
-Story = tuple["Story", str] | None  # the events so far, the newest last
+Story = tuple["Story", object] | None  # the events so far, the newest last
 LAST_EVENTS = 40  # of a walk, in the message of a failure
 
 
@@ -22,8 +22,8 @@ class Model(Protocol[System]):
 
     def starts(self) -> list[System]: ...
 
-    def successors(self, system: System) -> Iterator[tuple[str, System]]:
-        """A description of each event that may come next, with the system after it."""
+    def successors(self, system: System) -> Iterator[tuple[object, System]]:
+        """Each event that may come next, or its description, with the system after it."""
 
     def check(self, system: System) -> None:
         """What holds in every system."""
@@ -52,7 +52,7 @@ def search(model: Model[System], *, systems: int) -> SearchResult:
     while layer and len(reached) < systems:
         following: list[tuple[System, Story]] = []
         for system, story in layer:
-            event = "the system settles"
+            event: object = "the system settles"
             try:
                 model.check_settles(system)
                 event = "the next event"
@@ -71,18 +71,18 @@ def search(model: Model[System], *, systems: int) -> SearchResult:
     return SearchResult(systems=len(reached), steps=steps, depth=depth)
 
 
-def _in_order(story: Story, last: str) -> str:
-    events = [last]
+def _in_order(story: Story, last: object) -> str:
+    events = [str(last)]
     while story is not None:
         story, event = story
-        events.append(event)
+        events.append(str(event))
     return "; ".join(reversed(events))
 
 
 def walk(model: Model[System], *, seed: int, steps: int) -> None:
     """A random life of the first start: events of every kind, each as likely as any other."""
     dice = random.Random(seed)
-    system, story = model.starts()[0], list[str]()
+    system, story = model.starts()[0], list[object]()
     for _ in range(steps):
         try:
             event, system = dice.choice(list(model.successors(system)))
@@ -90,5 +90,5 @@ def walk(model: Model[System], *, seed: int, steps: int) -> None:
             model.check(system)
             model.check_settles(system)
         except AssertionError as error:
-            events = "; ".join(story[-LAST_EVENTS:])
+            events = "; ".join(map(str, story[-LAST_EVENTS:]))
             raise AssertionError(f"{error}\nseed {seed}, after: {events}") from error

@@ -16,14 +16,18 @@ _PROC = Path("/proc")
 
 
 def of_process_s() -> float:
-    """CPU seconds, user and system, of this process and of its ended children. Takes microseconds."""
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    """CPU seconds, user and system, of this process alone. Takes microseconds."""
+    return _of_usage_s(resource.RUSAGE_SELF)
 
 
-def of_living_descendants_s() -> float:
-    """CPU seconds of the processes below this one, with their ended children. 0 without ``/proc``."""
-    return sum(map(_used_s, _descendants(os.getpid())))
+def of_descendants_s() -> float:
+    """CPU seconds of the processes below this one, ended ones included. Only of these without ``/proc``."""
+    return _of_usage_s(resource.RUSAGE_CHILDREN) + sum(map(_used_s, _descendants(os.getpid())))
+
+
+def _of_usage_s(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 def of_machine_s() -> float | None:

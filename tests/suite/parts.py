@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from tests.cluster import ip_family
 
-# Tests wait for processes, threads and disks, the stories for half of their time; long searches compute.
+# Tests wait for processes, threads and disks; long searches compute. The stories wait for half of their time,
+# some for minutes: with two processes for a core, a sixth of its time was left.
 CORES = os.cpu_count() or 1
 PROCESSES = min(8, 2 * CORES)
+STORY_PROCESSES = min(12, 3 * CORES)
 DEEP_PROCESSES = min(8, CORES + 1)
 FORKS = ("-p", "tests.suite.forks")
 # Files that take a minute or more, none of which should be left to one process at the end.
@@ -52,7 +54,7 @@ STORIES = Part(
     name="stories",
     arguments=(
         *FORKS,
-        f"--forks={PROCESSES}",
+        f"--forks={STORY_PROCESSES}",
         *(f"--first={path}" for path in LONGEST),
         "-m",
         "(long or spark or cluster or apiserver or tools) and not (node or deep)",

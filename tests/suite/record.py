@@ -57,7 +57,7 @@ def read(file: Path) -> Record | None:
 
 
 @dataclass(slots=True)
-class _Meter:
+class Meter:
     """CPU seconds since the last look."""
 
     process_s: float = 0.0
@@ -69,14 +69,14 @@ class _Meter:
     def lap(self, wall_s: float) -> float:
         process_s, descendants_s = cpu.of_process_s(), self.descendants_s
         if wall_s >= SHORT_S:
-            descendants_s = cpu.of_living_descendants_s()
-        # What a descendant took becomes the process's own once it has ended, so only the sum grows.
-        used = process_s + descendants_s - self.process_s - self.descendants_s
+            descendants_s = cpu.of_descendants_s()
+        # One whose parent has ended before it is missed from then on, so that the sum may fall.
+        used = process_s - self.process_s + max(0.0, descendants_s - self.descendants_s)
         self.process_s, self.descendants_s = process_s, descendants_s
-        return max(0.0, used)
+        return used
 
 
-_METER = _Meter()
+_METER = Meter()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -109,7 +109,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             record.outcomes[name] = len(reports)
         elif name == "skipped":
             record.skipped = dict(Counter(map(_reason, reports)))
-    record.cpu_s = cpu.of_process_s() + cpu.of_living_descendants_s()
+    record.cpu_s = cpu.of_process_s() + cpu.of_descendants_s()
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_bytes(msgspec.json.encode(record))
 

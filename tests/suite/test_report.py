@@ -1,7 +1,10 @@
 """The last lines of a run, from recorded parts."""
 
+import pytest
+
+from tests.suite import cpu
 from tests.suite.parts import Part
-from tests.suite.record import Cost, Failure, Record
+from tests.suite.record import SHORT_S, Cost, Failure, Meter, Record
 from tests.suite.report import FAILURE_LINES, Ran, Run, count_line, lines
 
 WHY = """
@@ -42,6 +45,18 @@ def test_the_dearest_tests_of_all_parts_are_named() -> None:
     assert said[start].split() == ["100.0", "0.0", "test_0"]
     assert said[start + 1].split() == ["99.5", "1.0", "test_last"]
     assert said[start + 10] == ""
+
+
+def test_a_process_that_ends_in_a_short_test_is_charged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short test does not look at other processes: what they took is charged to the next one that does."""
+    clock = {"process": 0.0, "descendants": 0.0}
+    monkeypatch.setattr(cpu, "of_process_s", lambda: clock["process"])
+    monkeypatch.setattr(cpu, "of_descendants_s", lambda: clock["descendants"])
+    meter, charged = Meter(), []
+    for process_s, descendants_s, wall_s in ((1, 4, 1.0), (2, 5, SHORT_S / 2), (3, 6, 1.0), (4, 0, 1.0)):
+        clock |= {"process": process_s, "descendants": descendants_s}
+        charged.append(meter.lap(wall_s))
+    assert charged == [5, 1, 3, 1]
 
 
 def test_the_last_line_counts_all_parts_with_the_reasons_of_skips() -> None:

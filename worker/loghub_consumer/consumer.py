@@ -25,10 +25,10 @@ from loghub.wire.errors import Code
 from loghub_consumer.assignment import Assignment, GroupAssignment, make_assignment
 from loghub_consumer.end_time import EndTime
 from loghub_consumer.failure.handler import FailureReport
-from loghub_consumer.fan_out import FanOutFactory, check_fan_out
 from loghub_consumer.held_shard import HeldShardState
 from loghub_consumer.log_context import inherited
 from loghub_consumer.log_service import ReportedError, reason_of_code
+from loghub_consumer.log_threads import FanOutFactory, check_fan_out
 from loghub_consumer.membership.membership import Membership
 from loghub_consumer.membership.shard_manager import ShardManager
 from loghub_consumer.processes.program import ProgramProcesses

@@ -40,6 +40,8 @@ class PulsarOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     schema_version: bytes = b""
     deliver_at_ms: int | None = None
     chunk: MessageChunk | None = None
+    # Event times that no log can have, in unix ms by the index of the message.
+    late_event_ms: dict[int, int] | None = None
 
     def flags_of(self, index: int) -> int:
         """The flags of one message."""

@@ -202,11 +202,12 @@ DeliveredRun = tuple[int, int, int]  # first, stop, redeliveries so far
 @dataclass(slots=True)
 class Delivery:
     """Logs that go to a consumer, in this order. Ordered types: the runs of an entry follow each other, and
-    what is missing between them is acknowledged already."""
+    what is missing between them is acknowledged already. ``permits`` of the consumer are taken by them."""
 
     consumer: int
     shard: int
     runs: list[DeliveredRun]
+    permits: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,9 +99,9 @@ class OrderedQueue:
             self._drop_acked(self.order[0])  # the rest of it may have been acknowledged before
 
     def _normal(self, stop: int) -> int:
-        """The position in normal form, if it is that after the last log of a group that is out."""
+        """The position in normal form, if it is after the last log of a group that is out."""
         normal = group_end(stop)
-        return normal if normal <= self.cursor.read and self.stops.get(normal) == stop else stop
+        return normal if normal <= self.cursor.read and self.stops.get(normal, normal) <= stop else stop
 
     def _settled(self, logs: int) -> None:
         self.unacked -= logs
@@ -162,6 +162,7 @@ class OrderedQueue:
         active, shard, runs = self.active, self.cursor.shard, list[DeliveredRun]()
         if active is None:
             return
+        permits = active.permits
         while active.permits_at(shard) > 0 and self.cursor.has_room(draft.limits):
             piece = self.cursor.piece(MAX_GROUP_LOGS, draft)
             if piece is None:
@@ -174,12 +175,13 @@ class OrderedQueue:
             active.unacked += logs
             active.permits -= entry.logs
             normal = group_end(entry.first)
-            if normal not in self.stops:
+            if not self.order or self.order[-1] != normal:
                 self.order.append(normal)
             self.stops[normal] = stop
             self.cursor.pass_to(stop, draft)
         if runs:
-            draft.outcome.deliveries.append(Delivery(active.number, shard, runs))
+            taken = permits - active.permits
+            draft.outcome.deliveries.append(Delivery(active.number, shard, runs, taken))
 
     def has_unowned(self) -> bool:
         return False

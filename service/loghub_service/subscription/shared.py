@@ -314,8 +314,11 @@ class SharedQueue:
             consumer = member.consumer
             consumer.permits -= len(positions)
             consumer.unacked += len(positions)
+            if consumer.unacked >= draft.limits.max_unacked_of_consumer:
+                draft.subscription.full[consumer.number] = consumer
             runs = runs_of(positions, self.counts)
-            draft.outcome.deliveries.append(Delivery(consumer.number, self.cursor.shard, runs))
+            delivery = Delivery(consumer.number, self.cursor.shard, runs, len(positions))
+            draft.outcome.deliveries.append(delivery)
 
 
 def value_of(entry: LoadedEntry, position: int) -> int:

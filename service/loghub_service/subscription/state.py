@@ -236,11 +236,13 @@ def after(entry: LoadedEntry) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Subscription:
-    """All consumers and shards. ``consumers`` are in the order in which they joined."""
+    """All consumers and shards. ``consumers`` are in the order in which they joined. ``full`` has those that
+    got as many logs as one may have: once they have fewer, each of their shards can deliver again."""
 
     settings: SubscriptionSettings
     shards: dict[int, Cursor] = field(default_factory=dict)
     consumers: dict[int, AttachedConsumer] = field(default_factory=dict)
+    full: dict[int, AttachedConsumer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

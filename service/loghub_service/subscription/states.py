@@ -93,6 +93,5 @@ CURSOR_STATES = TransitionTable(
     edge(8, _FINISHED, CursorTrigger.SOUGHT_BACK, _NOBODY, "the mark was moved back; consumers were closed"),
 )
 
-EDGES = CURSOR_STATES.edges
 transition = CURSOR_STATES.transition
 mermaid = CURSOR_STATES.mermaid

@@ -208,6 +208,7 @@ def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) 
 
 def _remove(draft: DispatchDraft, consumer: AttachedConsumer) -> None:
     del draft.subscription.consumers[consumer.number]
+    draft.subscription.full.pop(consumer.number, None)
     for shard in consumer.shards:
         cursor = draft.subscription.shards[shard]
         del cursor.members[consumer.number]
@@ -353,6 +354,7 @@ def _expire(draft: DispatchDraft, cursor: Cursor, position: int) -> None:
 def _settle(draft: DispatchDraft) -> None:
     """Deliver, load and change states, where the event may have made a difference. A shard that is finished
     lets its children go on, and one that is not finished any more stops them."""
+    _touch_shards_of_relieved(draft)
     waiting = list(draft.touched.values())
     while waiting:
         cursor = waiting.pop(0)
@@ -364,6 +366,15 @@ def _settle(draft: DispatchDraft) -> None:
             _change_state(draft, cursor)
         if was_finished is not (cursor.state is SubscriptionState.FINISHED):
             waiting += (c for c in draft.subscription.shards.values() if cursor.shard in c.parents)
+
+
+def _touch_shards_of_relieved(draft: DispatchDraft) -> None:
+    """Consumers that had as many logs as one may have, and have fewer now."""
+    subscription, most = draft.subscription, draft.limits.max_unacked_of_consumer
+    for consumer in [consumer for consumer in subscription.full.values() if consumer.unacked < most]:
+        del subscription.full[consumer.number]
+        for shard in consumer.shards:
+            draft.touch(subscription.shards[shard])
 
 
 def _may_deliver(cursor: Cursor) -> bool:

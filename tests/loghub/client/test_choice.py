@@ -1,5 +1,4 @@
-"""Which client is opened: our own or the vendor's SDK, by one word. tests/house/test_extras.py says what is
-said where the SDK is not installed."""
+"""Which client is opened: our own or the vendor's SDK, by one word."""
 
 from typing import Any
 

@@ -1,6 +1,10 @@
-"""The state machine (docs/shard-states.md 2): every state with every trigger, refusals included."""
+"""The state machine (docs/shard-states.md 2): every state with every trigger, refusals included. The edges
+beyond the nine of that page are explained in docs/decisions/domain.md.
+"""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +76,15 @@ def test_the_diagram_shows_every_row() -> None:
     assert "    [*] --> wait: 1 appeared_behind_ancestor" in diagram
     assert "    over --> not_alloc: 7 forced_back" in diagram
     assert len(diagram) == len(EDGES) + 1
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "decisions" / "domain.md"
+
+
+def test_every_edge_from_10_on_is_explained_in_the_decisions() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|(?:[^|]*\|){3} ([^|]+) \|$", page, flags=re.MULTILINE)
+    assert [int(number) for number, _ in rows] == sorted(
+        {e.number for e in SHARD_STATES.edges if e.number >= 10}
+    )
+    assert all(len(reason) > 20 for _, reason in rows)

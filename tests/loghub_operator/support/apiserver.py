@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 
 from loghub_operator.clients.kube import AioKube, KubeError, configured
 from tests.cluster import build
+from tests.cluster.processes import BRIEF
 from tests.loghub_operator.support.examples import Document
 from tests.support import wait_until
 
@@ -42,7 +44,13 @@ class Apiserver:
     def run(self, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
         command = [*self.command, *arguments]
         return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=GUARD_S, check=False
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            check=False,
+            env=os.environ | BRIEF,
         )
 
     def wait(self, namespace: str, what: str) -> None:

@@ -1,4 +1,8 @@
-"""The Kafka groups of a running service: answers wait for durability, one timer, pauses, lost connections."""
+"""The Kafka groups of a running service: answers wait for durability, one timer, pauses, lost connections.
+
+What all groups hold together is bounded: what adds to it is refused, and nobody who is there is stopped. Some
+requests no group gets to see: before the start, after the end, or beyond a bound.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -6,10 +10,24 @@ from dataclasses import replace
 import pytest
 
 from loghub.clock import SystemClock
-from loghub_service.kafka.coordinator.group import GroupErrorCode, TopicPartition
-from loghub_service.kafka.groups import KafkaGroupKey
-from tests.loghub_service.kafka.coordinator.driver import NONE
-from tests.loghub_service.kafka.group_service import COMMIT, JOIN, KEY, SESSION_S, Service, run, settled
+from loghub_service.kafka.coordinator.group import (
+    GroupErrorCode,
+    KafkaGroupLimits,
+    MemberProtocol,
+    TopicPartition,
+)
+from loghub_service.kafka.coordinator.requests import (
+    JoinGroup,
+    LeaveGroup,
+    MemberHeartbeat,
+    OffsetCommit,
+    OffsetDelete,
+    SyncGroup,
+)
+from loghub_service.kafka.groups import MEMBER_BYTES, OFFSET_BYTES, Availability, KafkaGroupKey, KafkaGroups
+from tests.loghub_service.engines import ManualClock
+from tests.loghub_service.kafka.coordinator.driver import NONE, P0, P1
+from tests.loghub_service.kafka.group_service import COMMIT, JOIN, KEY, SESSION_S, Disk, Service, run, settled
 
 
 def test_an_answer_is_sent_when_its_facts_are_durable_and_not_before() -> None:
@@ -251,5 +269,170 @@ def test_offsets_expire_when_the_service_says_so() -> None:
         groups.cleanup(1)
         groups.cleanup(8 * 24 * 3_600_000)
         assert (await groups.describe(KEY)).state == "Dead"
+
+    run(story)
+
+
+FULL = GroupErrorCode.POLICY_VIOLATION
+OTHER = KafkaGroupKey("other project", "g")
+
+
+def joining(metadata: int, member_id: str = "", **more: object) -> JoinGroup:
+    protocols = (MemberProtocol("range", bytes(metadata)),)
+    return replace(JOIN, protocols=protocols, member_id=member_id, **more)  # type: ignore[arg-type]
+
+
+def test_a_member_beyond_the_bound_is_refused_and_one_that_is_there_joins_again() -> None:
+    async def story() -> None:
+        service = Service(max_bytes=2 * MEMBER_BYTES + 100)
+        groups = service.groups
+        member = (await groups.join(KEY, joining(60))).member_id
+        assert (await groups.join(OTHER, joining(50))).error is FULL
+        assert not list(groups.of(OTHER.project))
+        assert (await groups.join(KEY, joining(60, member))).error is NONE
+        assert (await groups.join(KEY, joining(60 + 2000, member))).error is FULL
+        assert (await service.heartbeat(member)) is NONE
+        assert (await groups.join(OTHER, joining(40))).error is NONE
+        await groups.leave(KEY, LeaveGroup(members=((member, None),)))
+        assert groups.memory.used == MEMBER_BYTES + 40
+
+    run(story)
+
+
+def test_a_static_member_that_starts_again_at_the_bound_takes_its_place() -> None:
+    async def story() -> None:
+        groups = Service(max_bytes=MEMBER_BYTES + 60).groups
+        for _ in range(3):
+            assert (await groups.join(KEY, joining(60, group_instance_id="i"))).error is NONE
+        assert groups.memory.used == groups.memory.limit
+
+    run(story)
+
+
+def test_member_ids_that_were_given_out_count() -> None:
+    async def story() -> None:
+        groups = Service(max_bytes=MEMBER_BYTES).groups
+        asking = joining(0, requires_member_id=True)
+        given = [await groups.join(KEY, asking) for _ in range(2)]
+        assert [one.error for one in given] == [GroupErrorCode.MEMBER_ID_REQUIRED, FULL]
+        assert (await groups.join(KEY, joining(0, given[0].member_id))).error is NONE
+
+    run(story)
+
+
+def test_an_assignment_beyond_the_bound_is_refused() -> None:
+    async def story() -> None:
+        groups = Service(max_bytes=MEMBER_BYTES + 100).groups
+        member = (await groups.join(KEY, joining(0))).member_id
+        for size, error in ((101, FULL), (100, NONE)):
+            event = SyncGroup(member_id=member, generation=1, assignments=((member, bytes(size)),))
+            assert (await groups.sync(KEY, event)).error is error
+
+    run(story)
+
+
+def test_offsets_move_at_the_bound_and_new_ones_are_refused() -> None:
+    async def story() -> None:
+        groups = Service(max_bytes=OFFSET_BYTES + 10).groups
+
+        async def commit(*offsets: tuple[object, int, str]) -> set[GroupErrorCode]:
+            answer = await groups.commit(KEY, OffsetCommit(offsets=offsets, unix_ms=1))  # type: ignore[arg-type]
+            return {error for _, error in answer.partitions}
+
+        assert await commit((P0, 1, "ü" * 5)) == {NONE}
+        assert await commit((P0, 2, "ä" * 5)) == {NONE}
+        assert await commit((P0, 3, "ä" * 6)) == {FULL}
+        assert await commit((P0, 3, ""), (P1, 3, "")) == {FULL}
+        await groups.delete(KEY)
+        assert groups.memory.used == 0
+        assert await commit((P1, 3, "")) == {NONE}
+
+    run(story)
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_what_was_restored_counts_until_its_project_is_deleted(forget: bool) -> None:
+    async def story() -> None:
+        disk, first = Disk(), Service()
+        await first.stable_member()
+        held = first.groups.memory.used
+        groups = KafkaGroups(
+            clock=ManualClock(),
+            persist=disk.persist,
+            new_id=lambda: "id",
+            limits=KafkaGroupLimits(),
+            max_bytes=held,
+        )
+        groups.restore(KEY, first.disk.saved[KEY])
+        groups.open()
+        assert groups.memory.used == held
+        if forget:
+            groups.forget_project(KEY.project)
+        expected = GroupErrorCode.MEMBER_ID_REQUIRED if forget else FULL
+        assert (await groups.join(OTHER, joining(0, requires_member_id=True))).error is expected
+
+    run(story)
+
+
+def test_requests_before_the_groups_are_loaded_and_after_the_end() -> None:
+    async def story() -> None:
+        service = Service(delay_ms=1000)
+        groups = service.groups
+        joining = asyncio.create_task(groups.join(KEY, JOIN))
+        await settled()
+        groups.close()
+        assert (await joining).error is GroupErrorCode.COORDINATOR_NOT_AVAILABLE
+        for availability, error in (
+            (Availability.LOADING, GroupErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (Availability.STOPPED, GroupErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ):
+            groups.availability = availability
+            assert await _errors(groups, KEY) == {error}
+
+    run(story)
+
+
+async def _errors(groups: KafkaGroups, key: KafkaGroupKey) -> set[GroupErrorCode]:
+    """Those of each kind of request, and of each part of its answer."""
+    commit = await groups.commit(key, COMMIT)
+    delete_offsets = await groups.delete_offsets(key, OffsetDelete(partitions=(("ls", P0),)))
+    leave = await groups.leave(key, LeaveGroup(members=(("m", None),)))
+    return {
+        (await groups.join(key, JOIN)).error,
+        (await groups.sync(key, SyncGroup(member_id="m", generation=1))).error,
+        (await groups.heartbeat(key, MemberHeartbeat(member_id="m", generation=1))).error,
+        leave.error,
+        *leave.members,
+        commit.error,
+        *(error for _, error in commit.partitions),
+        delete_offsets.error,
+        *(error for _, error in delete_offsets.partitions),
+        (await groups.delete(key)).error,
+        (await groups.fetch(key, None)).error,
+        (await groups.describe(key)).error,
+        *([] if groups.availability is Availability.READY else [(await groups.list("p")).error]),
+    }
+
+
+@pytest.mark.parametrize("group_id", ["", "g" * 256, "ü" * 128])
+def test_a_group_id_that_is_empty_or_too_long_is_refused(group_id: str) -> None:
+    async def story() -> None:
+        groups = Service().groups
+        assert await _errors(groups, KafkaGroupKey("p", group_id)) == {GroupErrorCode.INVALID_GROUP_ID}
+        assert (await groups.list("p")).groups == ()
+
+    run(story)
+
+
+def test_the_number_of_groups_is_bounded() -> None:
+    async def story() -> None:
+        service = Service(max_groups=2)
+        keys = [KafkaGroupKey("p", "one"), KafkaGroupKey("q", "two"), KafkaGroupKey("p", "three")]
+        for key in keys[:2]:
+            await service.stable_member(key)
+        assert (await service.groups.join(keys[2], JOIN)).error is GroupErrorCode.POLICY_VIOLATION
+        assert (await service.groups.commit(keys[2], COMMIT)).error is GroupErrorCode.POLICY_VIOLATION
+        assert (await service.groups.commit(keys[0], COMMIT)).error is GroupErrorCode.UNKNOWN_MEMBER_ID
+        assert (await service.groups.delete(keys[2])).error is GroupErrorCode.GROUP_ID_NOT_FOUND
 
     run(story)

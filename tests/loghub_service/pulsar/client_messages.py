@@ -63,9 +63,8 @@ def fields_of(message: TestMessage) -> dict[str, Any]:
 
 
 def metadata_of(sequence: int = 5, **fields: Any) -> MessageMetadata:
-    return MessageMetadata(
-        producer_name="producer", sequence_id=sequence, publish_time=PUBLISHED_MS, **fields
-    )
+    common = {"producer_name": "producer", "sequence_id": sequence, "publish_time": PUBLISHED_MS}
+    return MessageMetadata(**{**common, **fields})
 
 
 def entry_of(metadata: MessageMetadata, payload: bytes, how: CompressionType = CompressionType.NONE) -> bytes:

@@ -74,7 +74,7 @@ class Dispatcher:
         return GroupsLoaded(shard=shard, load=number, entries=entries, next=position_of(ordinal))
 
     def _step(self, event: Event) -> DispatchOutcome:
-        before = known(self.subscription, self.stored)
+        before = known(self.subscription)
         outcome = step(self.subscription, event, now=self.now, limits=self.limits)
         check_step(before, event, outcome, self.subscription, self.stored)
         check_state(self.subscription, self.stored, self.limits)

@@ -1,14 +1,17 @@
-"""What holds for every subscription, and for every step of its dispatcher."""
+"""What holds for every subscription, and for every step of its dispatcher.
 
-from collections import Counter
+A queue is told by the type of its subscription, not by its class, so that a copy of the rules can be checked.
+"""
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple, cast
 
 from loghub.domain.log_position import group_end, position_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
-from loghub_service.subscription.acked import Acked
+from loghub_service.subscription.acked import Acked, Run
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
@@ -26,15 +29,16 @@ from loghub_service.subscription.state import Cursor, Subscription, Subscription
 from loghub_service.subscription.states import transition
 
 DELIVERING = (SubscriptionState.FLOWING, SubscriptionState.WAITS_FOR_ROOM, SubscriptionState.UNOWNED)
+REMEMBERED = 4096  # of the sets of logs that a mark and ranges stand for: a search asks for few of them often
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredLogs:
     """The logs of a shard: the slot of each, by group."""
 
     groups: tuple[tuple[int, ...], ...]
 
-    @cache  # noqa: B019 - there are few of them
+    @lru_cache(maxsize=REMEMBERED)  # noqa: B019 - there are few of them
     def slots(self, end: int) -> dict[int, int]:
         """Each log below the end with its slot."""
         return {
@@ -44,89 +48,122 @@ class StoredLogs:
             if position_of(ordinal) < end
         }
 
+    @lru_cache(maxsize=REMEMBERED)  # noqa: B019
+    def acked(self, end: int, mark: int, ranges: tuple[Run, ...]) -> frozenset[int]:
+        """The logs below the end that are acknowledged."""
+        acked = Acked(mark, ranges)
+        return frozenset(p for p in self.slots(end) if p in acked)
+
+    @lru_cache(maxsize=REMEMBERED)  # noqa: B019
+    def unacked(self, end: int, read: int, mark: int, ranges: tuple[Run, ...]) -> tuple[frozenset[int], int]:
+        """The logs without acknowledgment below ``read``, and the first one after them, or else the end."""
+        logs = self.slots(end).keys() - self.acked(end, mark, ranges)
+        return frozenset(p for p in logs if p < read), min((p for p in logs if p >= read), default=end)
+
+
+class KnownCursor(NamedTuple):
+    """What is acknowledged of a shard, and how often its logs were wanted again."""
+
+    end: int
+    mark: int
+    ranges: tuple[Run, ...]
+    counts: Mapping[int, int]
+
 
 Stored = Mapping[int, StoredLogs]
-Known = dict[int, tuple[frozenset[int], Acked]]  # by shard: acknowledged logs, and what they are made of
+Known = Mapping[int, KnownCursor]  # by shard
 
 
-def known(subscription: Subscription, stored: Stored) -> Known:
-    """What is acknowledged, for a comparison after the next step."""
+def known(subscription: Subscription) -> Known:
+    """For a comparison after the next step."""
     return {
-        shard: (
-            frozenset(p for p in stored[shard].slots(cursor.end) if p in cursor.acked),
-            Acked(cursor.acked.mark, cursor.acked.ranges),
-        )
+        shard: KnownCursor(cursor.end, cursor.acked.mark, cursor.acked.ranges, _counts(subscription, cursor))
         for shard, cursor in subscription.shards.items()
     }
+
+
+def _counts(subscription: Subscription, cursor: Cursor) -> Mapping[int, int]:
+    is_ordered = subscription.settings.type.is_ordered
+    return {} if is_ordered else dict(cast(SharedQueue, cursor.queue).counts)
 
 
 # -- a subscription
 
 
 def check_state(subscription: Subscription, stored: Stored, limits: SubscriptionLimits) -> None:
-    unacked = Counter[int]()
+    kind = subscription.settings.type
+    out = dict.fromkeys(subscription.consumers, 0)
     for cursor in subscription.shards.values():
-        _check_acked(cursor, limits)
-        logs = stored[cursor.shard].slots(cursor.end)
-        below = {p: slot for p, slot in logs.items() if p < cursor.read and p not in cursor.acked}
+        ranges = cursor.acked.ranges
+        _check_acked(cursor, ranges, limits)
+        of_shard = stored[cursor.shard]
+        below, unread = of_shard.unacked(cursor.end, cursor.read, cursor.acked.mark, ranges)
         assert cursor.queue.unacked == len(below), "a log that was read is lost, or known after its end"
-        if isinstance(cursor.queue, OrderedQueue):
-            _check_ordered(subscription, cursor, cursor.queue, below)
-            if cursor.queue.active is not None:
-                unacked[cursor.queue.active.number] += len(below)
+        if kind.is_ordered:
+            _check_ordered(kind, cursor, below, out)
         else:
-            assert isinstance(cursor.queue, SharedQueue)
-            _check_shared(cursor, cursor.queue, below, logs)
-            for number, member in cursor.queue.members.items():
-                unacked[number] += len(member.pending)
-            if isinstance(cursor.queue, KeyedQueue):
-                _check_keyed(cursor, cursor.queue)
+            _check_shared(kind, cursor, below, of_shard.slots(cursor.end), out)
         _check_its_state(subscription, cursor, limits)
-        _check_progress(cursor, logs, limits)
-    for consumer in subscription.consumers.values():
-        assert consumer.unacked == unacked[consumer.number]
+        if cursor.state in DELIVERING and cursor.queue.wants(limits):
+            _check_progress(kind, cursor, unread, limits)
+    for number, consumer in subscription.consumers.items():
+        assert consumer.unacked == out[number]
         assert consumer.permits <= limits.max_permits
-        assert subscription.settings.type.is_ordered or consumer.permits >= 0
+        assert kind.is_ordered or consumer.permits >= 0
 
 
-def _check_acked(cursor: Cursor, limits: SubscriptionLimits) -> None:
-    bounds = [cursor.acked.mark, *(bound for run in cursor.acked.ranges for bound in run)]
+def _check_acked(cursor: Cursor, ranges: tuple[Run, ...], limits: SubscriptionLimits) -> None:
+    bounds = [cursor.acked.mark, *(bound for run in ranges for bound in run)]
     assert all(a < b for a, b in pairwise(bounds)), f"ranges overlap or touch: {bounds}"
     assert bounds[-1] <= max(cursor.end, bounds[0]), "acknowledged beyond the end"
-    assert len(cursor.acked.starts) <= limits.max_ranges + limits.max_unacked + 1
+    assert len(ranges) <= limits.max_ranges + limits.max_unacked + 1
     assert cursor.loaded >= cursor.read
 
 
 def _check_ordered(
-    subscription: Subscription, cursor: Cursor, queue: OrderedQueue, below: Mapping[int, int]
+    kind: SubscriptionType, cursor: Cursor, below: frozenset[int], out: dict[int, int]
 ) -> None:
+    queue = cast(OrderedQueue, cursor.queue)
     members = sorted(cursor.members.values(), key=lambda m: (m.priority, m.name, m.number))
     top = [member for member in members if member.priority == members[0].priority]
     assert queue.active is (top[cursor.shard % len(top)] if top else None), "another consumer is active"
-    is_exclusive = subscription.settings.type is SubscriptionType.EXCLUSIVE
-    assert not is_exclusive or len(members) <= 1
-    assert {group_end(position) for position in below} == set(queue.stops), "groups without logs are kept"
+    assert kind is not SubscriptionType.EXCLUSIVE or len(members) <= 1
+    assert {group_end(position) for position in below} == queue.stops.keys(), "groups without logs are kept"
     assert [end for end in queue.order if end in queue.stops] == sorted(queue.stops)
+    if queue.active is not None:
+        out[queue.active.number] += len(below)
 
 
 def _check_shared(
-    cursor: Cursor, queue: SharedQueue, below: Mapping[int, int], logs: Mapping[int, int]
+    kind: SubscriptionType,
+    cursor: Cursor,
+    below: frozenset[int],
+    logs: Mapping[int, int],
+    out: dict[int, int],
 ) -> None:
-    pending = [(p, member, v) for member in queue.members.values() for p, v in member.pending.items()]
-    waiting = [*queue.waiting.items(), *((p, value) for p, (_, value) in queue.delayed.items())]
-    positions = [p for p, _, _ in pending] + [p for p, _ in waiting]
-    assert len(positions) == len(set(positions)), "a position is out or waits twice"
-    assert set(positions) == set(below)
-    assert {p: member for p, member, _ in pending} == queue.out
+    """The numbers of positions and of logs are equal, so with equal sets no position is known twice."""
+    queue, is_keyed = cast(SharedQueue, cursor.queue), kind is SubscriptionType.KEY_SHARED
+    assert below == queue.out.keys() | queue.waiting.keys() | queue.delayed.keys()
     assert queue.members.keys() == cursor.members.keys()
-    for position, value in [*((p, v) for p, _, v in pending), *waiting]:
+    values = dict(queue.waiting)
+    for number, member in queue.members.items():
+        if member.pending:
+            values |= member.pending
+            out[number] += len(member.pending)
+            assert all([queue.out[position] is member for position in member.pending])
+    values |= {position: value for position, (_, value) in queue.delayed.items()}
+    assert values.keys() == below
+    assert list(queue.members) == sorted(queue.members, key=lambda number: queue.members[number].turn)
+    for position, value in values.items():
         assert bool(value & LAST) is (position + 1 not in logs)
-        assert not isinstance(queue, KeyedQueue) or value >> 1 == logs[position]
-    assert {position for _, position in queue.timers} >= queue.delayed.keys()
+        assert not is_keyed or value >> 1 == logs[position]
+    assert not queue.delayed or {position for _, position in queue.timers} >= queue.delayed.keys()
+    if is_keyed:
+        _check_keyed(cursor, cast(KeyedQueue, queue))
 
 
 def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
-    held = Counter[int]()
+    held = dict.fromkeys(queue.held, 0)
     for member in queue.members.values():
         for value in member.pending.values():
             held[value >> 1] += 1
@@ -154,16 +191,20 @@ def _keeps_order(subscription: Subscription) -> bool:
     )
 
 
-def _check_its_state(subscription: Subscription, cursor: Cursor, limits: SubscriptionLimits) -> None:
+def _waits(subscription: Subscription, cursor: Cursor) -> bool:
+    """Whether the order over a split holds the shard back."""
     parents = [subscription.shards[parent] for parent in cursor.parents if parent in subscription.shards]
-    waits = _keeps_order(subscription) and any(
-        not parent.is_closed or parent.acked.mark < parent.end for parent in parents
+    return any(not parent.is_closed or parent.acked.mark < parent.end for parent in parents) and _keeps_order(
+        subscription
     )
+
+
+def _check_its_state(subscription: Subscription, cursor: Cursor, limits: SubscriptionLimits) -> None:
     if cursor.is_closed and cursor.acked.mark == cursor.end:
         assert cursor.state is SubscriptionState.FINISHED
     elif not cursor.members:
         assert cursor.state is SubscriptionState.NO_CONSUMER
-    elif waits:
+    elif _waits(subscription, cursor):
         assert cursor.state is SubscriptionState.WAITS_FOR_PARENT
     elif cursor.state is SubscriptionState.UNOWNED:
         assert cursor.queue.has_unowned()
@@ -175,21 +216,20 @@ def _check_its_state(subscription: Subscription, cursor: Cursor, limits: Subscri
         assert not cursor.queue.has_unowned()
 
 
-def _check_progress(cursor: Cursor, logs: Mapping[int, int], limits: SubscriptionLimits) -> None:
+def _check_progress(kind: SubscriptionType, cursor: Cursor, unread: int, limits: SubscriptionLimits) -> None:
     """Nothing that could be delivered is left, and what could be read is being read."""
-    if cursor.state not in DELIVERING or not cursor.queue.wants(limits):
-        return
     queue = cursor.queue
-    if isinstance(queue, SharedQueue) and not isinstance(queue, KeyedQueue):
-        assert not any(not cursor.acked.is_beyond(p, limits.max_ranges) for p in queue.waiting)
-    if isinstance(queue, KeyedQueue):
-        if len(queue.waiting) >= limits.look_ahead:
+    if kind is SubscriptionType.SHARED:
+        waiting = cast(SharedQueue, queue).waiting
+        assert all(cursor.acked.is_beyond(p, limits.max_ranges) for p in waiting)
+    if kind is SubscriptionType.KEY_SHARED:
+        keyed = cast(KeyedQueue, queue)
+        if len(keyed.waiting) >= limits.look_ahead:
             return
-        if not any(member.room(limits) > 0 for member in queue.members.values()):
+        if not any(member.room(limits) > 0 for member in keyed.members.values()):
             return
-    unread = [p for p in logs if p >= cursor.read and p not in cursor.acked]
-    if unread and queue.weight < limits.max_unacked:
-        assert cursor.acked.is_beyond(unread[0], limits.max_ranges) or cursor.is_loading, (
+    if unread < cursor.end and queue.weight < limits.max_unacked:
+        assert cursor.acked.is_beyond(unread, limits.max_ranges) or cursor.is_loading, (
             "a log could be delivered"
         )
 
@@ -207,38 +247,50 @@ def check_step(
     if outcome.refusal is not None:
         assert outcome == DispatchOutcome(refusal=outcome.refusal)
     for shard, cursor in after.shards.items():
-        _check_facts(before.get(shard), outcome, cursor)
-        if shard in before:
-            _check_acked_logs(before[shard][0], event, outcome, cursor, stored[shard])
-        state = None
-        for change in (c for c in outcome.transitions if c.shard == shard):
-            assert state is None or change.old is state
-            state = transition(change.old, change.trigger)
-            assert change.new is state
-        assert state is None or state is cursor.state
+        former = before.get(shard)
+        _check_facts(former, outcome, cursor)
+        if former is not None:
+            _check_acked_logs(former, event, outcome, cursor, stored[shard])
+        if not after.settings.type.is_ordered:
+            _check_counts({} if former is None else former.counts, event, cast(SharedQueue, cursor.queue))
+    if outcome.transitions:
+        _check_transitions(outcome, after)
     for delivery in outcome.deliveries:
         _check_delivery(delivery, after, stored)
 
 
-def _check_facts(
-    before: tuple[frozenset[int], Acked] | None, outcome: DispatchOutcome, cursor: Cursor
-) -> None:
+def _check_transitions(outcome: DispatchOutcome, after: Subscription) -> None:
+    states: dict[int, SubscriptionState] = {}
+    for change in outcome.transitions:
+        assert change.shard not in states or change.old is states[change.shard]
+        states[change.shard] = transition(change.old, change.trigger)
+        assert change.new is states[change.shard]
+    for shard, state in states.items():
+        assert after.shards[shard].state is state
+
+
+def _check_facts(before: KnownCursor | None, outcome: DispatchOutcome, cursor: Cursor) -> None:
     if cursor.shard in outcome.replaced:
         return
     assert before is not None, "a new shard is not saved"
-    for first, stop in outcome.acked.get(cursor.shard, ()):
-        before[1].add(first, stop)
-    saved = (before[1].mark, before[1].ranges)
+    saved = before.mark, before.ranges
+    runs = outcome.acked.get(cursor.shard)
+    if runs:
+        acked = Acked(*saved)
+        for first, stop in runs:
+            acked.add(first, stop)
+        saved = acked.mark, acked.ranges
     assert saved == (cursor.acked.mark, cursor.acked.ranges), "an acknowledgment is missing from the facts"
 
 
 def _check_acked_logs(
-    before: frozenset[int], event: Event, outcome: DispatchOutcome, cursor: Cursor, stored: StoredLogs
+    former: KnownCursor, event: Event, outcome: DispatchOutcome, cursor: Cursor, stored: StoredLogs
 ) -> None:
-    logs = stored.slots(cursor.end)
-    after = {p for p in logs if p in cursor.acked}
+    before = stored.acked(former.end, former.mark, former.ranges)
+    after = stored.acked(cursor.end, cursor.acked.mark, cursor.acked.ranges)
     named = set[int]()
     if getattr(event, "shard", None) == cursor.shard and outcome.refusal is None:
+        logs = stored.slots(cursor.end)
         match event:
             case Ack(runs=runs):
                 named = {p for first, stop in runs for p in logs if first <= p < stop}
@@ -257,20 +309,18 @@ def _check_acked_logs(
 
 def _check_delivery(delivery: Delivery, after: Subscription, stored: Stored) -> None:
     cursor, consumer = after.shards[delivery.shard], after.consumers[delivery.consumer]
-    if _keeps_order(after):
-        parents = (after.shards[parent] for parent in cursor.parents if parent in after.shards)
-        assert all(parent.is_finished for parent in parents), "a child is delivered before its parent"
-    logs, queue = stored[delivery.shard].slots(cursor.end), cursor.queue
+    assert not _waits(after, cursor), "a child is delivered before its parent"
+    kind, logs = after.settings.type, stored[delivery.shard].slots(cursor.end)
     for position, redeliveries in _delivered(delivery):
         assert position in logs
         assert position not in cursor.acked, "an acknowledged log is delivered"
-        if isinstance(queue, OrderedQueue):
-            assert (queue.active, redeliveries) == (consumer, 0)
+        if kind.is_ordered:
+            assert (cast(OrderedQueue, cursor.queue).active, redeliveries) == (consumer, 0)
             continue
-        assert isinstance(queue, SharedQueue)
+        queue = cast(SharedQueue, cursor.queue)
         assert queue.out[position].consumer is consumer
         assert redeliveries == queue.counts.get(position, 0)
-        if isinstance(queue, KeyedQueue):
+        if kind is SubscriptionType.KEY_SHARED:
             earlier = (p for p, slot in logs.items() if p < position and slot == logs[position])
             for p in earlier:
                 is_with_it = p in queue.out and queue.out[p].consumer is consumer
@@ -283,7 +333,7 @@ def _delivered(delivery: Delivery) -> Iterator[tuple[int, int]]:
             yield position, redeliveries
 
 
-def check_counts(before: Mapping[int, int], event: Event, after: SharedQueue) -> None:
+def _check_counts(before: Mapping[int, int], event: Event, after: SharedQueue) -> None:
     """Only what its consumer wants again is counted."""
     for position, count in after.counts.items():
         if count > before.get(position, 0):

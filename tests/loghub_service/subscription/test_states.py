@@ -7,9 +7,10 @@ import pytest
 from loghub.domain.subscription import SubscriptionState
 from loghub.domain.table import IllegalTransition
 from loghub_service.subscription import states
-from loghub_service.subscription.states import EDGES, CursorTrigger, mermaid, transition
+from loghub_service.subscription.states import CURSOR_STATES, CursorTrigger, mermaid, transition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscription-states.md").read_text(encoding="utf-8")
+EDGES = CURSOR_STATES.edges
 PAIRS = {(edge.old, edge.trigger): edge.new for edge in EDGES}
 
 

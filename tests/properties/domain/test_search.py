@@ -14,7 +14,7 @@ from loghub.domain.fsm import SHARD_STATES
 from loghub.domain.group import Event, GroupState, RefusalCode, ServicePaused, Step
 from tests.properties.domain.group_system import GroupModel, Setup
 from tests.properties.domain.numbered_group import NumberedGroup
-from tests.properties.guards import counting_copy
+from tests.properties.guards import counting_copies
 from tests.properties.numbered_states import Coverage
 from tests.properties.search import search
 
@@ -56,7 +56,7 @@ def test_every_order_of_events(setup: Setup) -> None:
 
 
 def test_the_searches_use_every_row_of_the_table_every_guard_and_every_refusal() -> None:
-    rules, guards = counting_copy("loghub.domain", ("balance", "group_builder", "coordinator"))
+    (*_, rules), guards = counting_copies("loghub.domain", ("balance", "group_builder", "coordinator"))
     coverage = Coverage()
     for model in models(rules):
         found = search(model, systems=SYSTEMS)

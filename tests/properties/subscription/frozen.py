@@ -3,20 +3,23 @@
 Two subscriptions that go on alike have the same value: what a heap or a set still has of positions that are
 acknowledged is left out, and so are numbers of loads and the statistics of the backlog, which no decision
 reads. The order in which consumers joined does not matter either.
+
+The subscription may be one of the rules, or of a copy of them (`tests.properties.guards`).
 """
 
 import heapq
 from collections import deque
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
-from loghub_service.subscription.acked import Acked, Run
+from loghub_service.subscription.acked import Run
 from loghub_service.subscription.events import LoadedEntry
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
-from loghub_service.subscription.shared import Member, SharedQueue
+from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.slots import SlotRange
-from loghub_service.subscription.state import AttachedConsumer, Cursor, Subscription, SubscriptionSettings
+from loghub_service.subscription.state import Cursor, Subscription
 
 MAX_COUNT = 2  # of redeliveries: more make no difference
 LOAD = 1  # the number of a load that is under way
@@ -63,23 +66,29 @@ def freeze(subscription: Subscription) -> FrozenSubscription:
     return FrozenSubscription(
         subscription.settings.type,
         tuple(
-            (c.number, c.permits, c.priority, c.slots, c.shards)
-            for _, c in sorted(subscription.consumers.items())
+            [
+                (number, c.permits, c.priority, c.slots, c.shards)
+                for number, c in sorted(subscription.consumers.items())
+            ]
         ),
-        tuple(_freeze_cursor(cursor) for _, cursor in sorted(subscription.shards.items())),
+        tuple(
+            [
+                _freeze_cursor(cursor, subscription.settings.type)
+                for _, cursor in sorted(subscription.shards.items())
+            ]
+        ),
     )
 
 
-def _freeze_cursor(cursor: Cursor) -> FrozenCursor:
+def _freeze_cursor(cursor: Cursor, kind: SubscriptionType) -> FrozenCursor:
     assert cursor.state is not None
-    queue = cursor.queue
     frozen: FrozenOrdered | FrozenShared
-    if isinstance(queue, OrderedQueue):
-        active = -1 if queue.active is None else queue.active.number
-        frozen = active, tuple(queue.stops.items()), queue.unacked
+    if kind.is_ordered:
+        ordered = cast(OrderedQueue, cursor.queue)
+        active = -1 if ordered.active is None else ordered.active.number
+        frozen = active, tuple(ordered.stops.items()), ordered.unacked
     else:
-        assert isinstance(queue, SharedQueue)
-        frozen = _freeze_shared(queue)
+        frozen = _freeze_shared(cast(SharedQueue, cursor.queue), kind)
     return FrozenCursor(
         cursor.shard,
         cursor.acked.mark,
@@ -96,39 +105,45 @@ def _freeze_cursor(cursor: Cursor) -> FrozenCursor:
     )
 
 
-def _freeze_shared(queue: SharedQueue) -> FrozenShared:
+def _freeze_shared(queue: SharedQueue, kind: SubscriptionType) -> FrozenShared:
     acked = queue.cursor.acked
     return FrozenShared(
         queue.served,
-        tuple((number, _pairs(member.pending)) for number, member in sorted(queue.members.items())),
+        tuple([(number, _pairs(member.pending)) for number, member in queue.members.items()]),
         _pairs(queue.waiting),
-        tuple((p, until_s, value) for p, (until_s, value) in sorted(queue.delayed.items())),
-        tuple((p, min(count, MAX_COUNT)) for p, count in sorted(queue.counts.items()) if p not in acked),
-        tuple((p, until_s) for p, until_s in sorted(queue.held_back.items()) if p not in acked),
-        queue.owners.pieces() if isinstance(queue, KeyedQueue) else (),
+        tuple([(p, until_s, value) for p, (until_s, value) in sorted(queue.delayed.items())]),
+        tuple([(p, min(count, MAX_COUNT)) for p, count in sorted(queue.counts.items()) if p not in acked]),
+        tuple([(p, until_s) for p, until_s in sorted(queue.held_back.items()) if p not in acked]),
+        cast(KeyedQueue, queue).owners.pieces() if kind is SubscriptionType.KEY_SHARED else (),
     )
 
 
 def _pairs(values: dict[int, int]) -> Pairs:
-    return tuple(sorted(values.items()))
+    return tuple(sorted(values.items())) if values else ()
 
 
-def thaw(frozen: FrozenSubscription, parents: dict[int, tuple[int, ...]], *, in_order: bool) -> Subscription:
-    subscription = Subscription(settings=SubscriptionSettings(type=frozen.type, in_order=in_order))
+def thaw(
+    frozen: FrozenSubscription, parents: dict[int, tuple[int, ...]], rules: SimpleNamespace, *, in_order: bool
+) -> Subscription:
+    """``rules`` has the names of the modules of the rules, or of their copies."""
+    settings = rules.SubscriptionSettings(type=frozen.type, in_order=in_order)
+    subscription: Subscription = rules.Subscription(settings=settings)
     for number, permits, priority, slots, shards in frozen.consumers:
-        subscription.consumers[number] = AttachedConsumer(
+        subscription.consumers[number] = rules.AttachedConsumer(
             number=number, name=str(number), priority=priority, slots=slots, shards=shards, permits=permits
         )
     for cursor in frozen.cursors:
-        subscription.shards[cursor.shard] = _thaw_cursor(cursor, subscription, parents[cursor.shard])
+        subscription.shards[cursor.shard] = _thaw_cursor(cursor, subscription, parents[cursor.shard], rules)
     return subscription
 
 
-def _thaw_cursor(frozen: FrozenCursor, subscription: Subscription, parents: tuple[int, ...]) -> Cursor:
-    cursor = Cursor(
+def _thaw_cursor(
+    frozen: FrozenCursor, subscription: Subscription, parents: tuple[int, ...], rules: SimpleNamespace
+) -> Cursor:
+    cursor: Cursor = rules.Cursor(
         shard=frozen.shard,
         parents=parents,
-        acked=Acked(frozen.mark, frozen.ranges),
+        acked=rules.Acked(frozen.mark, frozen.ranges),
         end=frozen.end,
         is_closed=frozen.is_closed,
         members={number: subscription.consumers[number] for number in frozen.members},
@@ -142,11 +157,13 @@ def _thaw_cursor(frozen: FrozenCursor, subscription: Subscription, parents: tupl
     )
     kind = subscription.settings.type
     if isinstance(frozen.queue, FrozenShared):
-        shared = KeyedQueue(cursor) if kind is SubscriptionType.KEY_SHARED else SharedQueue(cursor)
-        _thaw_shared(frozen.queue, shared)
-        cursor.queue = shared
+        is_keyed = kind is SubscriptionType.KEY_SHARED
+        cursor.queue = rules.KeyedQueue(cursor) if is_keyed else rules.SharedQueue(cursor)
+        _thaw_shared(frozen.queue, cast(SharedQueue, cursor.queue), rules)
+        if is_keyed:
+            _thaw_keyed(frozen.queue, cast(KeyedQueue, cursor.queue))
     else:
-        cursor.queue = _thaw_ordered(frozen.queue, OrderedQueue(cursor, kind))
+        cursor.queue = _thaw_ordered(frozen.queue, rules.OrderedQueue(cursor, kind))
     return cursor
 
 
@@ -160,29 +177,31 @@ def _thaw_ordered(frozen: FrozenOrdered, queue: OrderedQueue) -> OrderedQueue:
     return queue
 
 
-def _thaw_shared(frozen: FrozenShared, queue: SharedQueue) -> None:
+def _thaw_shared(frozen: FrozenShared, queue: SharedQueue, rules: SimpleNamespace) -> None:
     queue.served = frozen.served
-    for number, pending in frozen.pending:
-        member = Member(queue.cursor.members[number], dict(pending))
-        queue.members[number] = member
-        queue.out.update(dict.fromkeys(member.pending, member))
-        member.consumer.unacked += len(pending)
-    queue.members = dict(sorted(queue.members.items(), key=lambda item: item[1].turn))
+    for number, pending in frozen.pending:  # in the order of the turns
+        member = queue.members[number] = rules.Member(queue.cursor.members[number])
+        if pending:
+            member.pending.update(pending)
+            queue.out.update(dict.fromkeys(member.pending, member))
+            member.consumer.unacked += len(pending)
     queue.waiting = dict(frozen.waiting)
     queue.lowest = list(queue.waiting)
     queue.delayed = {p: (until_s, value) for p, until_s, value in frozen.delayed}
     queue.timers = [(until_s, p) for p, until_s, _ in frozen.delayed]
     heapq.heapify(queue.timers)
     queue.counts, queue.held_back = dict(frozen.counts), dict(frozen.held_back)
-    if isinstance(queue, KeyedQueue):
-        queue.lowest.clear()
-        queue.owners.restore(frozen.pieces)
-        for position, value in frozen.waiting:  # sorted, so each list is a heap
-            queue.queues.setdefault(value >> 1, []).append(position)
-        for member in queue.members.values():
-            for value in member.pending.values():
-                queue.hold(value >> 1, member)
-        queue.offer_all()
+
+
+def _thaw_keyed(frozen: FrozenShared, queue: KeyedQueue) -> None:
+    queue.lowest.clear()
+    queue.owners.restore(frozen.pieces)
+    for position, value in frozen.waiting:  # sorted, so each list is a heap
+        queue.queues.setdefault(value >> 1, []).append(position)
+    for member in queue.members.values():
+        for value in member.pending.values():
+            queue.hold(value >> 1, member)
+    queue.offer_all()
 
 
 def later(frozen: FrozenSubscription, by_s: float) -> FrozenSubscription:

@@ -10,11 +10,13 @@ once consumers take and acknowledge everything, all is acknowledged, and nothing
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import cast
 
 from loghub.domain.log_position import group_end, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
-from loghub_service.subscription import step as dispatcher
+from loghub_service.subscription import keyed, ordered, shared, state, step
+from loghub_service.subscription.acked import Acked
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
@@ -36,6 +38,7 @@ from loghub_service.subscription.events import (
 from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.slots import SlotRange
 from loghub_service.subscription.state import (
+    Cursor,
     SavedCursor,
     Subscription,
     SubscriptionLimits,
@@ -43,8 +46,8 @@ from loghub_service.subscription.state import (
     saved,
 )
 from tests.loghub_service.subscription.invariants import (
+    Known,
     StoredLogs,
-    check_counts,
     check_state,
     check_step,
     known,
@@ -61,6 +64,22 @@ from tests.properties.subscription.frozen import (
 )
 
 DELAY_S = 1.0
+
+
+def all_names(modules: Iterable[ModuleType]) -> SimpleNamespace:
+    """What is in any of these modules of the rules, or of their copies."""
+    return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
+
+
+RULES = all_names((state, ordered, shared, keyed, step))
+
+
+def count(coverage: Coverage, event: Event, outcome: DispatchOutcome) -> None:
+    coverage.events[type(event).__name__] += 1
+    for change in outcome.transitions:
+        coverage.rows[change.old, change.trigger, change.new] += 1
+    if outcome.refusal is not None:
+        coverage.refusals[outcome.refusal] += 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +106,9 @@ class Setup:
 
 
 class SubscriptionModel:
-    """All systems that a setup can lead to. ``rules`` is `loghub_service.subscription.step`, or a copy."""
+    """All systems that a setup can lead to, by these rules."""
 
-    def __init__(self, setup: Setup, rules: ModuleType = dispatcher) -> None:
+    def __init__(self, setup: Setup, rules: SimpleNamespace = RULES) -> None:
         self.setup = setup
         self.coverage = Coverage()
         self._rules = rules
@@ -104,16 +123,26 @@ class SubscriptionModel:
         nobody = freeze(self._rules.create(settings, shards))
         joined = nobody
         for number in range(len(self.setup.priorities)):
-            joined = self._after(joined, self._join(number, self.setup.types[0]))
+            joined = self._next(joined, self._join(number, self.setup.types[0]))
         flowing = joined
         for number in range(len(self.setup.priorities)):
-            flowing = self._after(flowing, Flow(consumer=number, permits=1))
+            flowing = self._next(flowing, Flow(consumer=number, permits=1))
         if not self.setup.parents:
             return [nobody, joined, flowing]
         logs = self._stored[0].slots(position_of(self.setup.start_groups))
-        acked = self._after(flowing, Ack(shard=0, runs=tuple((p, p + 1) for p in logs)))
+        acked = self._next(flowing, Ack(shard=0, runs=tuple((p, p + 1) for p in logs)))
         end = position_of(self.setup.start_groups)
-        return [self._after(acked, Appended(shard=0, end=end, is_closed=True)), nobody]
+        return [self._next(acked, Appended(shard=0, end=end, is_closed=True)), nobody]
+
+    def _next(self, system: FrozenSubscription, event: Event) -> FrozenSubscription:
+        return self._after(system, event, known(self._thaw(system)))
+
+    def _thaw(self, system: FrozenSubscription) -> Subscription:
+        subscription = thaw(system, self._parents, self._rules, in_order=self.setup.in_order)
+        if not system.type.is_ordered:
+            most = self.setup.limits.max_unacked_of_consumer
+            subscription.full = {n: c for n, c in subscription.consumers.items() if c.unacked >= most}
+        return subscription
 
     def _shards(self, numbers: Iterable[int]) -> dict[int, ShardStart]:
         end = position_of(self.setup.start_groups)
@@ -124,14 +153,15 @@ class SubscriptionModel:
 
     # -- what may happen next
 
-    def successors(self, system: FrozenSubscription) -> Iterator[tuple[str, FrozenSubscription]]:
+    def successors(self, system: FrozenSubscription) -> Iterator[tuple[object, FrozenSubscription]]:
+        before = known(self._thaw(system))
         for event in self.events(system):
-            yield str(event), self._after(system, event)
+            yield event, self._after(system, event, before)
         if any(isinstance(c.queue, FrozenShared) and (c.queue.delayed or c.queue.held_back)
                for c in system.cursors):  # fmt: skip
-            yield "time passes", self._after(later(system, DELAY_S), DelayPassed())
+            yield "time passes", self._after(later(system, DELAY_S), DelayPassed(), before)
         if self.setup.admin:
-            yield "the service restarts", self._restart(system)
+            yield "the service restarts", freeze(self._restarted(self._thaw(system)))
 
     def events(self, system: FrozenSubscription) -> Iterator[Event]:
         there = {consumer[0] for consumer in system.consumers}
@@ -155,7 +185,7 @@ class SubscriptionModel:
             yield from self._of_log(cursor.shard, cursor.end, is_closed=cursor.is_closed)
             if cursor.is_loading:
                 yield self._loaded(cursor.shard, cursor.loaded, cursor.end)
-            yield from self._acks(system, cursor.shard)
+            yield from self._acks(system, cursor)
 
     def _join(self, number: int, kind: SubscriptionType) -> Join:
         return Join(
@@ -218,9 +248,9 @@ class SubscriptionModel:
         assert position_of(ordinal) < end
         return GroupsLoaded(shard=shard, load=LOAD, entries=(entry,), next=position_of(ordinal + 1))
 
-    def _acks(self, system: FrozenSubscription, shard: int) -> Iterator[Event]:
-        cursor = thaw(system, self._parents, in_order=self.setup.in_order).shards[shard]
-        logs = [p for p in self._stored[shard].slots(cursor.end) if p not in cursor.acked]
+    def _acks(self, system: FrozenSubscription, cursor: FrozenCursor) -> Iterator[Event]:
+        shard, acked = cursor.shard, Acked(cursor.mark, cursor.ranges)
+        logs = [p for p in self._stored[cursor.shard].slots(cursor.end) if p not in acked]
         for position in logs:
             yield Ack(shard=shard, runs=((position, position + 1),))
             if position + 1 in logs:
@@ -230,85 +260,59 @@ class SubscriptionModel:
 
     # -- steps
 
-    def _after(self, system: FrozenSubscription, event: Event) -> FrozenSubscription:
-        subscription = thaw(system, self._parents, in_order=self.setup.in_order)
-        self.step(subscription, event)
-        return freeze(subscription)
+    def _after(self, system: FrozenSubscription, event: Event, before: Known) -> FrozenSubscription:
+        subscription = self._thaw(system)
+        outcome = self._step(subscription, event, before)
+        after = freeze(subscription)
+        assert outcome.refusal is None or after == system, "a refused event has changed something"
+        return after
 
-    def step(self, subscription: Subscription, event: Event, now: float = 0.0) -> DispatchOutcome:
+    def _step(
+        self, subscription: Subscription, event: Event, before: Known, now: float = 0.0
+    ) -> DispatchOutcome:
         """A step that is checked."""
-        before = known(subscription, self._stored)
-        frozen = freeze(subscription) if self.setup.bad else None
-        counts = {
-            shard: dict(cursor.queue.counts)
-            for shard, cursor in subscription.shards.items()
-            if isinstance(cursor.queue, SharedQueue)
-        }
         outcome: DispatchOutcome = self._rules.step(subscription, event, now=now, limits=self.setup.limits)
-        if outcome.refusal is not None and frozen is not None:
-            assert freeze(subscription) == frozen, "a refused event has changed something"
         check_step(before, event, outcome, subscription, self._stored)
         check_state(subscription, self._stored, self.setup.limits)
-        for shard, cursor in subscription.shards.items():
-            if isinstance(cursor.queue, SharedQueue):
-                check_counts(counts.get(shard, {}), event, cursor.queue)
-        self._count(event, outcome)
+        count(self.coverage, event, outcome)
         return outcome
 
-    def _count(self, event: Event, outcome: DispatchOutcome) -> None:
-        self.coverage.events[type(event).__name__] += 1
-        for change in outcome.transitions:
-            self.coverage.rows[change.old, change.trigger, change.new] += 1
-        if outcome.refusal is not None:
-            self.coverage.refusals[outcome.refusal] += 1
-
-    def _restart(self, system: FrozenSubscription) -> FrozenSubscription:
+    def _restarted(self, subscription: Subscription) -> Subscription:
         """With what is durable, and without consumers."""
-        subscription = thaw(system, self._parents, in_order=self.setup.in_order)
         starts = {
             shard: ShardStart(parents=cursor.parents, end=cursor.end, is_closed=cursor.is_closed)
             for shard, cursor in subscription.shards.items()
         }
         durable: dict[int, SavedCursor] = {s: saved(cursor) for s, cursor in subscription.shards.items()}
-        restored = self._rules.create(subscription.settings, starts, durable)
+        restored: Subscription = self._rules.create(subscription.settings, starts, durable)
         check_state(restored, self._stored, self.setup.limits)
-        return freeze(restored)
+        return restored
+
+    def _answer(self, subscription: Subscription, shard: int, now: float) -> GroupsLoaded:
+        """What the newest load of a shard finds."""
+        cursor = subscription.shards[shard]
+        loaded = self._loaded(shard, cursor.loaded, cursor.end)
+        entries = [entry._replace(not_before_s=entry.not_before_s and now + DELAY_S) for entry in loaded.entries]
+        return replace(loaded, load=cursor.load, entries=entries)
 
     # -- liveness
 
     def check_settles(self, system: FrozenSubscription) -> None:
         self._checked += 1
         if self._checked % self.setup.settles_every == 0:
-            self.settle(thaw(system, self._parents, in_order=self.setup.in_order))
+            self.settle(self._thaw(system), 0.0)
 
-    def settle(self, subscription: Subscription) -> None:
+    def settle(self, subscription: Subscription, now: float) -> None:
         """Every consumer that is missing comes, takes and acknowledges everything; the log has all its groups
         and is closed; time passes. If logs wait whose slot nobody has, a consumer for all slots takes
         over."""
-        ends = {
-            shard: ShardStart(parents=self._parents[shard], end=position_of(len(groups)), is_closed=True)
-            for shard, groups in self.setup.groups.items()
-        }
-        todo: list[Event] = [SubscribedShards(shards=ends)]
-        for number in range(len(self.setup.priorities)):
-            join, there = self._join(number, subscription.settings.type), subscription.consumers.get(number)
-            if there is not None and there.shards != join.shards:
-                todo.append(LeaveSubscription(consumer=number))  # a shard of it expired
-            if there is None or there.shards != join.shards:
-                todo.append(join)
-        for shard, cursor in subscription.shards.items():
-            todo += [Ack(shard=shard, runs=[(p, p + 1)]) for p in self._out(subscription, shard)]
-            if cursor.is_loading:
-                todo.append(self._loaded(shard, cursor.loaded, cursor.end))
-        now = 0.0
+        todo = list(self._what_is_missing(subscription, now))
         for _ in range(20):
             now += DELAY_S
             todo += [DelayPassed(), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
             while todo:
-                outcome = self.step(subscription, todo.pop(0), now)
-                for load in outcome.loads:
-                    event = self._loaded(load.shard, load.first, subscription.shards[load.shard].end)
-                    todo.append(replace(event, load=load.number))
+                outcome = self._step(subscription, todo.pop(0), known(subscription), now)
+                todo += (self._answer(subscription, load.shard, now) for load in outcome.loads)
                 for delivery in outcome.deliveries:
                     runs = [(first, stop) for first, stop, _ in delivery.runs]
                     todo.append(Ack(shard=delivery.shard, runs=runs))
@@ -323,8 +327,27 @@ class SubscriptionModel:
             assert cursor.is_finished, f"shard {cursor.shard} is left in {cursor.state}"
             assert cursor.acked.ranges == ()
 
-    def _out(self, subscription: Subscription, shard: int) -> list[int]:
-        cursor = subscription.shards[shard]
-        if isinstance(cursor.queue, SharedQueue):
-            return list(cursor.queue.out)
-        return [p for p in self._stored[shard].slots(cursor.end) if p < cursor.read and p not in cursor.acked]
+    def _what_is_missing(self, subscription: Subscription, now: float) -> Iterator[Event]:
+        """Shards, consumers, acknowledgments of what is out, and the answers to loads."""
+        ends = {
+            shard: ShardStart(parents=self._parents[shard], end=position_of(len(groups)), is_closed=True)
+            for shard, groups in self.setup.groups.items()
+        }
+        known_before = list(subscription.shards.values())
+        yield SubscribedShards(shards=ends)
+        for number in range(len(self.setup.priorities)):
+            join, there = self._join(number, subscription.settings.type), subscription.consumers.get(number)
+            if there is not None and there.shards != join.shards:
+                yield LeaveSubscription(consumer=number)  # a shard of it expired
+            if there is None or there.shards != join.shards:
+                yield join
+        for cursor in known_before:
+            yield from (Ack(shard=cursor.shard, runs=[(p, p + 1)]) for p in self._out(subscription, cursor))
+            if cursor.is_loading:
+                yield self._answer(subscription, cursor.shard, now)
+
+    def _out(self, subscription: Subscription, cursor: Cursor) -> Iterable[int]:
+        if not subscription.settings.type.is_ordered:
+            return list(cast(SharedQueue, cursor.queue).out)
+        acked = cursor.acked
+        return self._stored[cursor.shard].unacked(cursor.end, cursor.read, acked.mark, acked.ranges)[0]

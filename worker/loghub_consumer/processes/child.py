@@ -27,8 +27,8 @@ from loghub.wire.cursor import decode as decode_cursor
 from loghub_consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_consumer.errors import FatalError
 from loghub_consumer.failure.outage import decisive, is_outage
-from loghub_consumer.fan_out import FanOutFactory
 from loghub_consumer.log_context import inherited
+from loghub_consumer.log_threads import FanOutFactory
 from loghub_consumer.processes.messages import (
     CallAnswer,
     Channel,

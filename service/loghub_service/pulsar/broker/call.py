@@ -34,6 +34,8 @@ class PulsarBrokerLimits(FrameLimits):
     # Runs of messages that wait on a connection; beyond it no command is begun. A run takes about 150 bytes,
     # and a consumer of Shared has at most half as many out.
     queued_runs: int = 100_000
+    # For the answer to PING of a client that others wait for; Pulsar's connectionLivenessCheckTimeoutMillis.
+    liveness_s: float = 5.0
     permits: int = 1_000_000  # of a consumer
     load_bytes: int = 1 * MIB  # of the log groups that are read at once, the last of which may exceed it
     cache_bytes: int = 64 * MIB  # of entries that were read and may still be delivered

@@ -67,7 +67,9 @@ class PulsarConnection(FrameConnection):
         self._queued_runs = 0  # of ``_outgoing``
         self._has_queue_room = asyncio.Event()
         self._was_asked = False  # whether it is there
-        self._is_lost = False
+        self._heard = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._asking: asyncio.Task[bool] | None = None
 
     def open_session(self) -> CommandSession:
         return self._make_session(self)
@@ -85,8 +87,33 @@ class PulsarConnection(FrameConnection):
         self.send(CommandPing())
         self.expect_again()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard.set()
+        super().buffer_updated(nbytes)
+
+    async def is_alive(self) -> bool:
+        """Ask the client whether it is there, and end the connection if nothing comes. Whoever asks meanwhile
+        gets the same answer."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask())
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> bool:
+        if self.writable.is_set() and len(self._frames) >= self.limits.queued_requests:
+            return True  # nothing more is read before the service has answered
+        self._heard.clear()
+        self.send(CommandPing())
+        try:
+            async with asyncio.timeout(self._broker.limits.liveness_s):
+                await self._heard.wait()
+        except TimeoutError:
+            _log.info("connection closed: no PONG, and others wait for it", peer=self.admitted.peer)
+            self.transport.abort()
+            await self._lost.wait()
+        return not self._lost.is_set()
+
     def lost(self) -> None:
-        self._is_lost = True
+        self._lost.set()
         self._outgoing.clear()
         self._queued_runs = 0
         for task in tuple(self._in_progress):
@@ -148,7 +175,7 @@ class PulsarConnection(FrameConnection):
     def _complete(self, task: "asyncio.Task[None]") -> None:
         self.release(self._in_progress.pop(task))
         self._completed.set()
-        if self._is_lost or task.cancelled():
+        if self._lost.is_set() or task.cancelled():
             return
         error = task.exception()
         if isinstance(error, PulsarDisconnect):
@@ -176,9 +203,10 @@ class PulsarConnection(FrameConnection):
             self._failed()
 
     async def _send_messages(self, out: Outgoing) -> None:
-        consumer = out.consumer
+        consumer, permits = out.consumer, out.permits
         for ordinal, runs in by_group(out.runs):
-            if not consumer.is_open:
+            if not out.is_wanted:
+                consumer.give_back(permits)
                 return
             self.session.check_login()
             try:
@@ -187,6 +215,7 @@ class PulsarConnection(FrameConnection):
                 _log.error("messages left out: log data cannot be read", error=str(error), shard=out.shard)
                 entries = None
             if entries is None:  # it has expired meanwhile
+                permits -= logs_in(runs)
                 consumer.give_back(logs_in(runs))
                 continue
             frames = ordered_frames if consumer.is_ordered else single_frames
@@ -198,7 +227,9 @@ class PulsarConnection(FrameConnection):
                 logs += of_entry
                 if size >= self._broker.limits.answer_bytes:
                     await self._write_messages(parts, size, logs)
+                    permits -= logs
                     parts, size, logs = [], 0, 0
+            permits -= logs
             if parts:
                 await self._write_messages(parts, size, logs)
 

@@ -22,6 +22,8 @@ class ConsumerSession(Protocol):
 
     def deliver(self, outgoing: Outgoing) -> None: ...
 
+    async def is_alive(self) -> bool: ...
+
 
 class PulsarConsumer(Receiver):
     """One consumer of a connection."""
@@ -35,6 +37,7 @@ class PulsarConsumer(Receiver):
         self.partition = shard
         self.epoch = command.consumer_epoch
         self.is_open = True
+        self.turns = 0
         self._held: list[Struct] | None = []  # commands, until the client knows that it has subscribed
 
     @property
@@ -54,7 +57,23 @@ class PulsarConsumer(Receiver):
         self.dispatch.give_back(self, logs)
 
     def deliver(self, delivery: Delivery) -> None:
-        self.session.deliver(Outgoing(self, delivery.shard, delivery.runs, self.epoch))
+        self.session.deliver(
+            Outgoing(
+                consumer=self,
+                shard=delivery.shard,
+                runs=delivery.runs,
+                epoch=self.epoch,
+                permits=delivery.permits,
+                turn=self.turns,
+            )
+        )
+
+    def stand_by(self) -> None:
+        """What was dealt to the consumer and is not sent goes to the active one."""
+        self.turns += 1
+
+    async def is_alive(self) -> bool:
+        return await self.session.is_alive()
 
     def tell(self, command: Struct) -> None:
         if self._held is None:

@@ -6,6 +6,7 @@ is not here (any more) is an error if it has a request id, and nothing otherwise
 SEEK.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +16,7 @@ from loghub_service.connections.service_ports import Access
 from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.consumer import PulsarConsumer
-from loghub_service.pulsar.broker.dispatch import Dispatch
+from loghub_service.pulsar.broker.dispatch import Dispatch, Receiver
 from loghub_service.pulsar.broker.ids import BadId, LogBound, Run
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.refusals import RefusedCommand
@@ -69,14 +70,37 @@ _REFUSALS = {
 async def subscribe(session: PulsarSession, command: wire.CommandSubscribe) -> Complete | None:
     session.check_may(Access.READ)
     check_subscription(command.subscription)
+    try:
+        consumer = await _joined(session, command)
+    except HeldShard as error:
+        return _joined_later(session, command, error)
+    return _subscribed(consumer, command.request_id)
+
+
+class HeldShard(RefusedCommand):
+    """An exclusive consumer has the shard."""
+
+    def __init__(self, holder: Receiver) -> None:
+        super().__init__(*_REFUSALS[Refusal.CONSUMER_BUSY])
+        self.holder = holder
+
+
+async def _joined(session: PulsarSession, command: wire.CommandSubscribe) -> PulsarConsumer:
+    """The consumer, which is a member of its subscription now. Raises RefusedCommand."""
     known = session.consumers.get(command.consumer_id)
     if known is not None:  # the client takes it for disconnected, and would try again forever
-        return _subscribed(known, command.request_id)
+        return known
     session.check_room()
     named = await session.topic_or_new(command.topic)
     topic, shard = named.topic, named.shard()
     saved = await _subscription(session, command, topic, shard)
     dispatch = session.dispatches.of(topic, saved)
+    if dispatch.topic.form is not topic.form:
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR,
+            f"the consumers of subscription {saved.name!r} get logs in the form {dispatch.topic.form.value}; "
+            "name the topic with the same suffix as they do, or use another subscription",
+        )
     try:
         if not saved.state.settings.is_durable:
             await _begin_reader(dispatch, command, shard)
@@ -84,13 +108,25 @@ async def subscribe(session: PulsarSession, command: wire.CommandSubscribe) -> C
         dispatch.refresh()  # the shard may be new
         exists = shard in saved.state.shards
         refusal = dispatch.join(consumer, _join(consumer, command) if exists else None)
+        is_exclusive = saved.state.settings.type is SubscriptionType.EXCLUSIVE
+        if refusal is Refusal.CONSUMER_BUSY and is_exclusive and command.sub_type is SubType.EXCLUSIVE:
+            for other in dispatch.others_at(consumer):
+                raise HeldShard(dispatch.consumers[other])
         if refusal is not None:
             raise RefusedCommand(*_REFUSALS.get(refusal, (ServerError.NOT_ALLOWED_ERROR, refusal.value)))
     except BaseException:
         dispatch.end_if_empty()
         raise
     session.consumers[command.consumer_id] = consumer
-    return _subscribed(consumer, command.request_id)
+    return consumer
+
+
+async def _joined_later(session: PulsarSession, command: wire.CommandSubscribe, held: HeldShard) -> None:
+    """Subscribe in place of an exclusive consumer whose client is gone, as Pulsar does: a machine without
+    power closes no connection."""
+    if await held.holder.is_alive():
+        raise held
+    await _subscribed(await _joined(session, command), command.request_id)
 
 
 async def _subscribed(consumer: PulsarConsumer, request_id: int) -> None:
@@ -255,9 +291,13 @@ async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck)
         except BadId as error:
             raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
         if consumer.joined:
-            refusal = consumer.dispatch.apply(AckUpTo(shard=consumer.partition, stop=stop)).refusal
-            if refusal is not None:
-                raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, refusal.value)
+            outcome = consumer.dispatch.apply(AckUpTo(shard=consumer.partition, stop=stop))
+            if outcome.refusal is not None:
+                raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, outcome.refusal.value)
+            if outcome.rejected:
+                raise RefusedCommand(
+                    ServerError.NOT_ALLOWED_ERROR, "the acknowledgement lies behind the last message"
+                )
 
 
 async def _logs_of(consumer: PulsarConsumer, message: MessageIdData) -> int:
@@ -389,11 +429,15 @@ async def _last_message_id(consumer: PulsarConsumer, request_id: int) -> None:
     )
 
 
-def _last_entry(group: GroupToSend, *, is_ordered: bool, max_message_bytes: int) -> EntryToSend:
+def _last_entry(group: GroupToSend, *, is_ordered: bool, max_message_bytes: int) -> EntryToSend | None:
+    """The last one that a frame can carry: what is left out never arrives, and clients would wait for it."""
+    entries: Iterable[EntryToSend]
     if is_ordered:
-        return ordered_entries(group, max_message_bytes=max_message_bytes)[-1]
-    last = len(keys_of(group)) - 1
-    return next(single_entries(group, (last,), max_message_bytes=max_message_bytes))
+        entries = reversed(ordered_entries(group, max_message_bytes=max_message_bytes))
+    else:
+        descending = range(len(keys_of(group)) - 1, -1, -1)
+        entries = single_entries(group, descending, max_message_bytes=max_message_bytes)
+    return next((entry for entry in entries if entry.data is not None), None)
 
 
 async def _mark_delete(dispatch: Dispatch, shard: int) -> MessageIdData:

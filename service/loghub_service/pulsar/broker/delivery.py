@@ -21,6 +21,7 @@ class Addressee(Protocol):
 
     consumer_id: int
     is_open: bool
+    turns: int  # in which it was active, if the subscription has one active consumer
 
     @property
     def is_ordered(self) -> bool: ...
@@ -35,12 +36,18 @@ class Addressee(Protocol):
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """Logs that wait for their turn on a connection, with the epoch that the consumer had when they were
-    dealt."""
+    dealt, and the permits that they take. ``turn``: they are for that turn of the consumer only."""
 
     consumer: Addressee
     shard: int
     runs: list[DeliveredRun]
     epoch: int | None
+    permits: int
+    turn: int
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.consumer.is_open and self.turn == self.consumer.turns
 
 
 # The head and the entry of a frame, and the number of logs that it takes of the permits.

@@ -67,6 +67,14 @@ class Receiver:
         """Send these logs, in this order, after all others."""
         raise NotImplementedError
 
+    def stand_by(self) -> None:
+        """Another consumer is active now, and gets what was not sent yet. Its permits are given back."""
+        raise NotImplementedError
+
+    async def is_alive(self) -> bool:
+        """Whether its client is there; the consumer has left if it is not."""
+        raise NotImplementedError
+
     def tell(self, command: Struct) -> None:
         """Send a command, once the consumer knows that it has subscribed."""
         raise NotImplementedError
@@ -196,6 +204,11 @@ class Dispatch:
         self._waiting = None
         self.end_if_empty()
 
+    def take_form(self, topic: PulsarTopic) -> None:
+        """Deliver in another form from now on. Nobody is connected."""
+        self.topic = topic
+        self._lengths.clear()
+
     def others_at(self, receiver: Receiver) -> list[int]:
         """The other consumers of the same shard, by their numbers."""
         return [
@@ -211,6 +224,8 @@ class Dispatch:
         for change in outcome.active:
             receiver = self.consumers.get(change.consumer)
             if receiver is not None:
+                if not change.is_active:
+                    receiver.stand_by()
                 receiver.tell(
                     CommandActiveConsumerChange(consumer_id=receiver.consumer_id, is_active=change.is_active)
                 )
@@ -307,7 +322,7 @@ class Dispatch:
     # Reading
 
     async def _load(self, load: LoadGroups) -> None:
-        limits = self._broker.limits
+        limits, topic = self._broker.limits, self.topic
         make = partial(
             _group_of,
             is_ordered=self.is_ordered,
@@ -315,13 +330,15 @@ class Dispatch:
             with_slots=load.with_slots,
         )
         try:
-            groups, after = await self.topic.read(
+            groups, after = await topic.read(
                 load.shard, load.first, max_logs=load.max_logs, max_bytes=limits.load_bytes, make=make
             )
         except Unreadable as error:
             _log.error("a subscription waits: log data cannot be read", error=str(error), shard=load.shard)
             await asyncio.sleep(_DAMAGE_WAIT_S)
             groups, after = [], load.first
+        if topic is not self.topic:
+            return  # nobody was connected meanwhile, so the load is too late
         for group in groups:
             self._keep(load.shard, group)
         self._leave_out(load.shard, groups)
@@ -438,6 +455,8 @@ class Dispatches:
         found = self._open.get(key)
         if found is None:
             found = self._open[key] = Dispatch(self._broker, topic, saved, self._ended)
+        elif found.topic.form is not topic.form and not found.consumers:
+            found.take_form(topic)
         return found
 
     def _ended(self, dispatch: Dispatch) -> None:

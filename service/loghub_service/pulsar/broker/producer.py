@@ -64,8 +64,8 @@ class PulsarProducer:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The partition that it addresses, under the name that its topic has for it."""
-        return self.key.topic, self.key.partition
+        """The partition that it addresses. Its logs are there under every name of the topic."""
+        return self.key.topic, self.shard
 
     def begin(self, epoch_saved: "asyncio.Future[object] | None") -> None:
         """Let the producer send from now on; the client is answered once its topic epoch is durable."""
@@ -87,7 +87,7 @@ class PulsarProducer:
             producer_name=self.name,
             last_sequence_id=_NONE_STORED if last is None else last,
             schema_version=self.schema_version,
-            topic_epoch=self.topic.producer_epoch(self.key.partition) if is_only else None,
+            topic_epoch=self.topic.producer_epoch(self.shard) if is_only else None,
             producer_ready=self.is_ready,
         )
 
@@ -139,8 +139,8 @@ class AnswerTurns:
 
 
 class TopicProducers:
-    """All producers of a broker, by topic and the partition that they address, under the name that their
-    topic has for them."""
+    """All producers of a broker, by topic and the partition that they address. A name belongs to one of them
+    under each name of the topic, and the access modes hold over all of these."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, int], PartitionProducers[PulsarProducer]] = {}
@@ -154,7 +154,7 @@ class TopicProducers:
         RefusedCommand."""
         producers = self._places.get(producer.place)
         if producers is None:
-            producers = PartitionProducers(producer.topic.producer_epoch(producer.key.partition))
+            producers = PartitionProducers(producer.topic.producer_epoch(producer.shard))
         joined = producers.join(producer)
         self._places[producer.place] = producers
         producer.session.producers[producer.producer_id] = producer
@@ -180,7 +180,7 @@ class TopicProducers:
 def _save_epoch(
     producer: PulsarProducer, producers: PartitionProducers[PulsarProducer]
 ) -> "asyncio.Future[object] | None":
-    epoch, topic, partition = producers.topic_epoch, producer.topic, producer.key.partition
+    epoch, topic, partition = producers.topic_epoch, producer.topic, producer.shard
     if epoch is None or epoch == topic.producer_epoch(partition):
         return None
     return topic.save_producer_epoch(partition, epoch)

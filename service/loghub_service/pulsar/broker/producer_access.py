@@ -7,7 +7,7 @@ back (PIP-68). All pure: displaced and promoted producers are in the result.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -17,9 +17,12 @@ from loghub_service.pulsar.wire.producers import ProducerAccessMode
 
 
 class Claim(Protocol):
-    """What a producer requests. ``epoch`` counts its attempts, ``topic_epoch`` is the epoch in the answer
-    when it became the only one for the first time."""
+    """What a producer requests. ``key`` is what one producer has at a time: its name, under the name that
+    the topic has for it. ``epoch`` counts its attempts, ``topic_epoch`` is the epoch in the answer when it
+    became the only one for the first time."""
 
+    @property
+    def key(self) -> Hashable: ...
     @property
     def name(self) -> str: ...
     @property
@@ -49,7 +52,7 @@ class PartitionProducers(Generic[C]):
     """The producers of one partition. ``topic_epoch`` is that of the last exclusive one, if there was any."""
 
     topic_epoch: int | None = None
-    _connected: dict[str, C] = field(default_factory=dict)
+    _connected: dict[Hashable, C] = field(default_factory=dict)
     _waiting: "deque[C]" = field(default_factory=deque)
     _exclusive: C | None = None
 
@@ -67,7 +70,7 @@ class PartitionProducers(Generic[C]):
             self._remove(replaced)
         match claim.mode:
             case ProducerAccessMode.SHARED:
-                self._connected[claim.name] = claim
+                self._connected[claim.key] = claim
                 return Joined(is_ready=True, replaced=replaced)
             case ProducerAccessMode.WAIT_FOR_EXCLUSIVE if others:
                 self._waiting.append(claim)
@@ -91,7 +94,7 @@ class PartitionProducers(Generic[C]):
 
     def _namesake(self, claim: C) -> C | None:
         for each in self:
-            if each.name == claim.name:
+            if each.key == claim.key:
                 if claim.epoch > each.epoch:
                     return each
                 raise RefusedCommand(
@@ -123,11 +126,11 @@ class PartitionProducers(Generic[C]):
             self.topic_epoch = 0
         elif claim.topic_epoch != self.topic_epoch:
             self.topic_epoch += 1
-        self._exclusive = self._connected[claim.name] = claim
+        self._exclusive = self._connected[claim.key] = claim
 
     def _remove(self, claim: C) -> None:
-        if self._connected.get(claim.name) is claim:
-            del self._connected[claim.name]
+        if self._connected.get(claim.key) is claim:
+            del self._connected[claim.key]
         if claim in self._waiting:
             self._waiting.remove(claim)
         if self._exclusive is claim:

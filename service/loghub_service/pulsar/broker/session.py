@@ -67,6 +67,7 @@ class SessionWriter(Protocol):
 
     def send(self, command: Struct) -> None: ...
     def deliver(self, outgoing: Outgoing) -> None: ...
+    async def is_alive(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,10 @@ class PulsarSession:
 
     def deliver(self, outgoing: Outgoing) -> None:
         self._writer.deliver(outgoing)
+
+    async def is_alive(self) -> bool:
+        """Whether the client answers PING; the connection has ended if it does not."""
+        return await self._writer.is_alive()
 
     # What a connection needs
 

@@ -55,6 +55,10 @@ class PulsarTopic(Protocol):
     def version(self) -> object:
         """Another object after each change of the shards."""
 
+    def changes(self) -> object:
+        """Another value after each change of the shards that no `Watch` notices: they were split, merged or
+        deleted, or logs have expired."""
+
     def key(self, shard: int) -> object | None:
         """What a `Watch` knows a shard by; None if it does not exist."""
 
@@ -65,8 +69,9 @@ class PulsarTopic(Protocol):
         that is there: about so many logs or bytes, but at least one group if there is one; and the position
         after the last of them. ``make`` is called in a thread. Raises Unreadable."""
 
-    async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
-        """The same of the newest log group; None if the shard is empty. Raises Unreadable."""
+    async def last(self, shard: int, make: Callable[[GroupToSend], T | None]) -> T | None:
+        """The same of the newest log group of which ``make`` makes something, among the last thousand; None
+        if there is none. Raises Unreadable."""
 
     async def append(
         self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin

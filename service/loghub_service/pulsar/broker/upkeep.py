@@ -1,6 +1,7 @@
 """What a broker looks at now and then: shards that were split, merged or deleted, and names that come and go.
 
-Nothing notifies it, so it compares once in a second, and only what has changed costs more than that.
+Nothing notifies it, so it compares once in a second: each topic once, however many subscriptions it has. Only
+what has changed costs more than that.
 """
 
 from loghub_service.pulsar.broker.call import PulsarBroker
@@ -15,11 +16,18 @@ class Upkeep:
     def __init__(self, broker: PulsarBroker, dispatches: Dispatches) -> None:
         self._broker = broker
         self._dispatches = dispatches
+        self._topics: dict[int, object] = {}  # by id, as the subscriptions know them
         self._names: dict[str, object] = {}  # by project, as the watchers there know them
 
     def look(self) -> None:
+        topics: dict[int, object] = {}
         for dispatch in self._dispatches:
-            dispatch.refresh()
+            topic = dispatch.topic
+            if topic.id not in topics:
+                topics[topic.id] = topic.changes()
+            if topic.id not in self._topics or self._topics[topic.id] != topics[topic.id]:
+                dispatch.refresh()
+        self._topics = topics
         watchers = tuple(self._broker.watchers)
         names = {}
         for watcher in watchers:

@@ -199,6 +199,8 @@ class _EntryEncoder:
         payload, key, ordering_key, properties, time_ms = message
         origin = self._group.origin
         flags = EVENT_TIME if origin is None else origin.flags_of(index)
+        if origin is not None and origin.late_event_ms is not None:
+            time_ms = origin.late_event_ms.get(index, time_ms)
         out += (tags.sequence, varint(self._first + index))
         for name, value in properties:
             pair = delimited(_NAME, name) + delimited(_VALUE, value)

@@ -25,6 +25,7 @@ from loghub_service.pulsar.wire.frames import MessageEntry, decode_entry
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
 
 _SIZE_BYTES = 4  # of the length before each message of a batch
+_MAX_LOG_MS = (1 << 32) * 1000 - 1  # of the time of a log, in the year 2106 (docs/sls-protocol.md 2.3)
 _MAX_SEQUENCE = (1 << 63) - 1  # the database keeps no more, and no client has more
 # Of the messages of a batch: eight for each, if it has as many messages as a log group can number.
 _MAX_BATCH_FIELDS = 8 * MAX_GROUP_LOGS
@@ -53,12 +54,24 @@ class SentGroup(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """``sequence`` is its own in a batch; 0 if it has none."""
+    """``sequence`` is its own in a batch; 0 if it has none. ``late_event_ms`` is its event time if no log can
+    have it."""
 
     record: Record
     ordering_key: bytes | None
     flags: int
     sequence: int
+    late_event_ms: int | None
+
+
+class _Grouped(NamedTuple):
+    """The log group of the messages, the flags of each, the highest sequence id, and the event times that no
+    log can have."""
+
+    group: bytes
+    flags: bytes
+    last: int
+    late_event_ms: dict[int, int]
 
 
 def open_send(command: CommandSend, entry: Buffer) -> MessageEntry:
@@ -86,7 +99,7 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
                 max_bytes=source.max_bytes,
             )
             messages = _messages(metadata, raw)
-        group, flags, last = _grouped(messages, source)
+        group, flags, last, late_event_ms = _grouped(messages, source)
     except MalformedCommand as error:
         raise _refused(f"the metadata of the message is wrong: {error}") from error
     except BadBatch as error:
@@ -104,14 +117,16 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
         schema_version=metadata.schema_version or b"",
         deliver_at_ms=metadata.deliver_at_time,
         chunk=chunk,
+        late_event_ms=late_event_ms or None,
     )
     return SentGroup(group, len(flags), origin)
 
 
-def _grouped(messages: Iterator[_Message], source: SendSource) -> tuple[bytes, bytes, int]:
-    """The log group of the messages, the flags of each, and the highest sequence id."""
-    group, flags, last = bytearray(), bytearray(), 0
+def _grouped(messages: Iterator[_Message], source: SendSource) -> _Grouped:
+    group, flags, last, late_event_ms = bytearray(), bytearray(), 0, dict[int, int]()
     for message in messages:
+        if message.late_event_ms is not None:
+            late_event_ms[len(flags)] = message.late_event_ms
         flags.append(message.flags)
         last = max(last, message.sequence)
         (log,) = logs_of((message.record,), source.form, now_ms=0)
@@ -122,7 +137,7 @@ def _grouped(messages: Iterator[_Message], source: SendSource) -> tuple[bytes, b
             raise _refused(f"the messages become a log group of more than {source.max_bytes} bytes")
     if last > _MAX_SEQUENCE:
         raise _refused(f"the sequence id {last} is not below 2^63")
-    return bytes(group), bytes(flags), last
+    return _Grouped(bytes(group), bytes(flags), last, late_event_ms)
 
 
 def _check(command: CommandSend, metadata: MessageMetadata) -> None:
@@ -198,15 +213,17 @@ def _message(metadata: MessageMetadata | SingleMessageMetadata, payload: bytes, 
                 key = b64decode(key, validate=True)
             except binascii.Error as error:
                 raise _refused(f"the key is not base64: {error}") from error
+    event_ms = metadata.event_time or 0
     record = Record(
         key,
         None if metadata.null_value else payload,
         [(each.key, each.value.encode()) for each in metadata.properties],
-        metadata.event_time or publish_ms,
+        min(event_ms or publish_ms, _MAX_LOG_MS),
     )
     # That of a message alone is the number in the command.
     sequence = (metadata.sequence_id or 0) if isinstance(metadata, SingleMessageMetadata) else 0
-    return _Message(record, metadata.ordering_key, flags, sequence)
+    late_event_ms = event_ms if event_ms > _MAX_LOG_MS else None
+    return _Message(record, metadata.ordering_key, flags, sequence, late_event_ms)
 
 
 def _refused(message: str) -> RefusedMessage:

@@ -35,6 +35,8 @@ from loghub_service.subscription.events import ShardStart
 
 T = TypeVar("T")
 _GROUPS_AT_ONCE = 256  # small groups are read in few steps, and a step is bounded in memory
+# That are looked at for the last message: nobody writes so many groups that are too large for a message.
+_LAST_GROUPS = 1000
 _MAX_UNIX_MS = (1 << 40) * 1000  # 30,000 years: in microseconds it still fits into 63 bits
 _CODES = {
     Code.PROJECT_NOT_EXIST: ServerError.TOPIC_NOT_FOUND,
@@ -109,6 +111,12 @@ class LogstoreWithShards:
 
     def version(self) -> object:
         return self._store.shard_map()
+
+    def changes(self) -> object:
+        if not self.exists():
+            return None
+        logs = map(self._log, self._store.shards)
+        return self.version(), [None if log is None else log.extent.oldest_cursor for log in logs]
 
     def key(self, shard: int) -> object | None:
         return self._log(shard)
@@ -194,18 +202,21 @@ class LogstoreWithShards:
             raw=self.form is RecordForm.RAW,
         )
 
-    async def last(self, shard: int, make: Callable[[GroupToSend], T]) -> T | None:
+    async def last(self, shard: int, make: Callable[[GroupToSend], T | None]) -> T | None:
         log = self._log(shard)
         if log is None:
             return None
-        with _readable():
-            return await in_turn(self._engine.pulling, partial(self._last, log, make))
+        with _readable():  # each in its turn, as groups may be large
+            newest = await in_turn(self._engine.pulling, lambda: log.newest().next_cursor - 1)
+            for cursor in range(newest, max(newest - _LAST_GROUPS, log.extent.oldest_cursor - 1), -1):
+                made = await in_turn(self._engine.pulling, partial(self._one, log, cursor, make))
+                if made is not None:
+                    return made
+        return None
 
-    def _last(self, log: ShardLog, make: Callable[[GroupToSend], T]) -> T | None:
-        extent = log.extent
-        if extent.oldest_cursor == extent.end_cursor:
+    def _one(self, log: ShardLog, cursor: int, make: Callable[[GroupToSend], T | None]) -> T | None:
+        if cursor < log.extent.oldest_cursor:  # it has expired meanwhile
             return None
-        cursor = log.newest().next_cursor - 1
         read = log.read(cursor=cursor, end_cursor=cursor + 1, max_groups=1, max_bytes=1)
         return make(self._stored(log, read.entries[0])) if read.entries else None
 

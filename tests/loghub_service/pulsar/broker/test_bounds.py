@@ -82,6 +82,34 @@ def test_a_client_that_reads_nothing_is_closed_after_a_time(tmp_path: Path) -> N
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(answer_s=0.5))
 
 
+def test_a_consumer_that_stands_by_gets_no_more_of_what_waits_for_it(tmp_path: Path) -> None:
+    """Its successor gets all of that. What it was not sent takes none of its permits."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        former, successor = await slow(place), await place.client()
+        for _ in range(GROUPS):
+            await place.put(b"x" * 100_000)
+        await former.subscribe(kind="Failover", consumer_name="b", permits=GROUPS)
+        former.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        (dispatch,) = place.endpoint.dispatches
+        dealt = dispatch.saved.state.consumers
+        await until(lambda: [consumer.unacked for consumer in dealt.values()] == [GROUPS])
+        await successor.subscribe(kind="Failover", consumer_name="a")
+        assert len(await successor.receive(GROUPS)) == GROUPS
+        former.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        await former.subscribe(1, kind="Shared", name="behind", permits=1)
+        sent = 0
+        while (await former.receive(1))[0].command.consumer_id == 0:
+            sent += 1
+        assert sent < GROUPS
+        former.send("flow", consumer_id=0, messagePermits=sent)
+        await former.drained()
+        successor.close()
+        assert len(await former.receive(GROUPS)) == GROUPS
+
+    run(scenario, tmp_path / "d")
+
+
 def test_messages_that_are_wanted_again_unread_wait_in_a_bounded_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The commands of consumers: both forms of delivery, permits, acknowledgements and redelivery."""
 
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 
 from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from tests.loghub_service.pulsar.broker.pulsar_place import (
+    GUARD_S,
     KEY,
     PARTITION,
     TOPIC,
     WRITER,
     Client,
+    Closed,
     Message,
     PulsarPlace,
     error_name,
@@ -174,6 +177,20 @@ def test_the_entry_before_the_first_of_a_ledger_acknowledges_what_is_before_it(t
     run(scenario, tmp_path / "d")
 
 
+def test_a_cumulative_acknowledgement_beyond_the_last_message_is_an_error(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a")
+        await client.subscribe()
+        await client.receive(1)
+        for beyond in ({"ledgerId": 1, "entryId": 3}, {"ledgerId": 7, "entryId": 0}):
+            assert await acked(client, beyond, cumulative=True) == "NotAllowedError"
+        client.send("redeliverUnacknowledgedMessages", consumer_id=0)
+        assert payloads(await client.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
 @DEALT
 def test_cumulative_acknowledgements_need_an_order(tmp_path: Path, kind: str) -> None:
     async def scenario(place: PulsarPlace) -> None:
@@ -254,15 +271,12 @@ def test_a_late_acknowledgement_after_a_reconnect_settles(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("first", "second", "code"),
     [
-        ("Exclusive", "Exclusive", "ConsumerBusy"),
         ("Exclusive", "Shared", "ConsumerBusy"),
         ("Shared", "Key_Shared", "ConsumerBusy"),
         ("Failover", "Exclusive", "ConsumerBusy"),
     ],
 )
-def test_a_second_exclusive_consumer_or_one_of_another_type_is_refused(
-    tmp_path: Path, first: str, second: str, code: str
-) -> None:
+def test_a_consumer_of_another_type_is_refused(tmp_path: Path, first: str, second: str, code: str) -> None:
     async def scenario(place: PulsarPlace) -> None:
         one, other = await place.client(), await place.client()
         await one.subscribe(kind=first)
@@ -270,6 +284,69 @@ def test_a_second_exclusive_consumer_or_one_of_another_type_is_refused(
         assert await other.refused("subscribe", **wanted) == code
         await one.call("close_consumer", "success", consumer_id=0)
         await other.call("subscribe", "success", **wanted)
+
+    run(scenario, tmp_path / "d")
+
+
+async def commands_of(client: Client) -> AsyncIterator[str]:
+    """What comes until the connection is closed, but messages."""
+    try:
+        while True:
+            yield (await client.next())[0]
+    except Closed:
+        return
+
+
+def test_an_exclusive_consumer_whose_client_is_gone_makes_way(tmp_path: Path) -> None:
+    """A machine without power closes no connection. The first consumer never answers PING."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        gone, other = await place.client(), await place.client()
+        await place.put(b"a")
+        await gone.subscribe()
+        await other.subscribe()
+        assert payloads(await other.receive(1)) == [b"a"]
+        assert [kind async for kind in commands_of(gone)] == ["ping"]
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(liveness_s=0.05))
+
+
+def test_an_exclusive_consumer_whose_client_answers_stays(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        one, other = await place.client(), await place.client()
+        await one.subscribe()
+        request = other.send("subscribe", **subscription(0, PARTITION, "s", "Exclusive"))
+        await one.expect("ping")
+        await other.drained()  # its other commands do not wait for that
+        one.send("pong")
+        _, answer = await other.answer_to(request)
+        assert error_name(answer.error) == "ConsumerBusy"
+        await place.put(b"a")
+        assert payloads(await one.receive(1)) == [b"a"]
+        await one.call("close_consumer", "success", consumer_id=0)
+        await other.subscribe()
+        assert payloads(await other.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(liveness_s=GUARD_S))
+
+
+def test_consumers_of_one_subscription_get_one_form(tmp_path: Path) -> None:
+    """What a consumer gets depends on the suffix of its topic, and so do keys and the sizes of entries."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a", key=b"k")
+        await client.subscribe(kind="Shared")
+        named = [f"{TOPIC}.{form}-partition-0" for form in ("raw", "json")]
+        await client.call("subscribe", "success", **subscription(1, named[0], "s", "Shared"))
+        other = subscription(2, named[1], "s", "Shared")
+        assert await client.refused("subscribe", **other) == "NotAllowedError"
+        client.send("seek", consumer_id=0, message_id={"ledgerId": 0, "entryId": 0})
+        for _ in range(2):
+            await client.expect("close_consumer")
+        await client.receive(1)  # of before
+        await client.subscribe(2, topic=named[1], kind="Shared")  # nobody has another form now
+        assert payloads(await client.receive(1)) == [b'{"value":"a","key":"k"}']
 
     run(scenario, tmp_path / "d")
 

@@ -1,12 +1,14 @@
 """Where a consumer is: SEEK in its shapes, the last message, readers, and the end of a subscription."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from loghub_service.pulsar.broker.dispatch import Dispatch
 from loghub_service.pulsar.broker.store import Unreadable
 from loghub_service.pulsar.store.topics import LogstoreWithShards
@@ -135,6 +137,28 @@ def test_the_last_message_and_the_mark_have_the_form_of_the_consumer(
         assert (until.ledgerId, until.entryId) == mark
 
     run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_the_last_message_is_one_that_arrives(tmp_path: Path, kind: str) -> None:
+    """What is too large for a message is left out. A reader that is told to wait for it would wait for the
+    next log."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client, chance = await place.client(), random.Random(1)
+        await client.subscribe(kind=kind)
+        await place.put(chance.randbytes(2000))
+        answer = await client.call("getLastMessageId", "getLastMessageIdResponse", consumer_id=0)
+        assert (answer.last_message_id.ledgerId, answer.last_message_id.entryId) == (NOTHING, NOTHING)
+        await place.put(b"a", b"b")
+        for _ in range(3):
+            await place.put(chance.randbytes(2000))
+        (*_, last) = await client.receive(1 if kind == "Exclusive" else 2)
+        answer = await client.call("getLastMessageId", "getLastMessageIdResponse", consumer_id=0)
+        found = answer.last_message_id.ledgerId, answer.last_message_id.entryId
+        assert found == (last.command.message_id.ledgerId, last.command.message_id.entryId)
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
 
 
 def test_an_empty_partition_has_no_last_message(tmp_path: Path) -> None:

@@ -29,6 +29,30 @@ def test_an_ordered_consumer_gets_a_message_batched_or_not_as_it_was_produced(tm
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Shared", "Key_Shared"])
+def test_chunks_of_a_consumer_that_is_gone_all_go_to_the_next_one(tmp_path: Path, kind: str) -> None:
+    """The first one had a part of two messages whose chunks alternate; a client joins only what it has got
+    itself."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        writer, doomed = await place.client(), await place.client()
+        await writer.produce()
+        pieces = [(name, number) for number in range(3) for name in ("one", "other")]
+        for sequence, (name, number) in enumerate(pieces):
+            chunk = {"uuid": name, "chunk_id": number, "num_chunks_from_msg": 3, "total_chunk_msg_size": 3}
+            entry = entry_of(b"%d" % number, sequence=sequence, **chunk)
+            await writer.published(sequence, entry, is_chunk=True)
+        await doomed.subscribe(kind=kind, permits=3)
+        assert len(await doomed.receive(3)) == 3
+        doomed.close()
+        successor = await place.client()
+        await successor.subscribe(kind=kind)
+        got = [(m.metadata.uuid, m.metadata.chunk_id) for m in await successor.receive(6)]
+        assert got == pieces
+
+    run(scenario, tmp_path / "d")
+
+
 def test_each_message_goes_to_the_owner_of_its_key(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         one, other, producer = await place.client(), await place.client(), await place.client()

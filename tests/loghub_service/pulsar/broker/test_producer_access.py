@@ -19,6 +19,10 @@ class Producer:
     epoch: int = 0
     topic_epoch: int | None = None
 
+    @property
+    def key(self) -> str:
+        return self.name
+
 
 def refused(producers: PartitionProducers[Producer], claim: Producer) -> ServerError:
     before = list(producers)

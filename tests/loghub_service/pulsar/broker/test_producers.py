@@ -228,6 +228,26 @@ def test_one_producer_may_be_the_only_one(tmp_path: Path) -> None:
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.parametrize("suffix", [".raw", ".plain"])
+def test_the_only_producer_keeps_out_those_that_name_its_topic_with_a_suffix(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The logs go to one shard, whichever form they get."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        first, second = await place.client(), await place.client()
+        await first.produce(producer_name="a", producer_access_mode=EXCLUSIVE)
+        other = {"producer_id": 0, "topic": f"{TOPIC}{suffix}-partition-0"}
+        assert await second.refused("producer", **other) == "ProducerBusy"
+        exclusive = {**other, "producer_access_mode": EXCLUSIVE}
+        assert await second.refused("producer", **exclusive) == "ProducerFenced"
+        await first.call("close_producer", "success", producer_id=0)
+        success = await second.call("producer", "producer_success", **exclusive)
+        assert success.topic_epoch == 1
+
+    run(scenario, tmp_path / "d")
+
+
 def test_a_producer_fences_out_all_others_also_after_a_restart(tmp_path: Path) -> None:
     async def before(place: PulsarPlace) -> None:
         first, second, third = [await place.client() for _ in range(3)]

@@ -8,8 +8,13 @@ import pytest
 
 from loghub.domain import shards as rules
 from loghub_service.api import logstores, shards
+from loghub_service.pulsar.broker.dispatch import Dispatch
+from loghub_service.pulsar.broker.upkeep import Upkeep
 from loghub_service.pulsar.store.topics import LogstoreWithShards
+from loghub_service.subscription.events import SubscriptionType
+from loghub_service.subscription.state import SubscriptionSettings
 from tests.loghub_service.pulsar.broker.pulsar_place import (
+    KEY,
     LOGSTORE,
     PARTITION,
     PROJECT,
@@ -104,6 +109,38 @@ def test_children_wait_for_their_parents_in_an_ordered_subscription(tmp_path: Pa
     run(scenario, tmp_path / "d")
 
 
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Key_Shared", "Shared"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_child_of_a_merge_waits_for_both_parents_where_order_matters(
+    tmp_path: Path, kind: str, in_order: bool
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client, topic = await place.client(), place.store.saved.id
+        for shard in (0, 1):
+            await place.put(b"parent %d" % shard, shard=shard)
+        settings = SubscriptionSettings(type=SubscriptionType.SHARED, in_order=in_order)
+        (found, *_) = place.endpoint.broker.service.login(PROJECT, f"{KEY.key_id}#{KEY.secret}").topics()
+        place.endpoint.broker.service.subscriptions.create(topic, "s", settings, found.shards())
+        for shard in (0, 1):
+            await client.subscribe(shard, topic=partition(shard), kind=kind)
+        parents = await client.receive(2)
+        store = place.store
+        async with place.engine.admin:
+            reshard = rules.merge(store.shard_map(), shard=0)
+            await shards.carry_out(place.engine, place.engine.catalog.projects[PROJECT], store, reshard)
+        await place.put(b"child", shard=2)
+        await client.subscribe(2, topic=partition(2), kind=kind)
+        if in_order and kind != "Shared":
+            for parent in parents:
+                await client.drained()
+                assert client.messages == []
+                shard = parent.command.message_id.partition
+                assert await acked(client, at(parent), consumer=shard) == ""
+        assert payloads(await client.receive(1)) == [b"child"]
+
+    run(scenario, tmp_path / "d", shards=2)
+
+
 def test_a_partition_whose_shard_is_gone_is_subscribed_and_silent(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
@@ -137,6 +174,41 @@ def test_consumers_of_a_logstore_that_is_deleted_are_closed(tmp_path: Path) -> N
         assert await client.refused(
             "subscribe", topic=PARTITION, subscription="s", subType=0, consumer_id=1
         ) == ("TopicNotFound")
+
+    run(scenario, tmp_path / "d")
+
+
+def test_subscriptions_are_looked_at_only_when_their_topic_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand of them, the looks of every second would take a part of the event loop."""
+    looked = list[str]()
+    refresh = Dispatch.refresh
+
+    def noted(dispatch: Dispatch) -> None:
+        looked.append(dispatch.saved.name)
+        refresh(dispatch)
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        other = logstores.NewLogstore(name="other", shards=1, ttl_days=2, options="{}")
+        await logstores.create(place.engine, PROJECT, other)
+        for number, topic in enumerate((partition(0), partition(0), partition(0).replace(LOGSTORE, "other"))):
+            await client.subscribe(number, topic=topic, name=f"s{number}")
+        upkeep = Upkeep(place.endpoint.broker, place.endpoint.dispatches)
+        upkeep.look()
+        monkeypatch.setattr(Dispatch, "refresh", noted)
+        upkeep.look()
+        assert looked == []
+        await split(place, 0)
+        upkeep.look()
+        upkeep.look()
+        assert sorted(looked) == ["s0", "s1"]
+        looked.clear()
+        await logstores.delete(place.engine, PROJECT, "other")
+        upkeep.look()
+        assert looked == ["s2"]
+        assert (await client.expect("close_consumer")).consumer_id == 2
 
     run(scenario, tmp_path / "d")
 

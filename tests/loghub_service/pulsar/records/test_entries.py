@@ -37,7 +37,7 @@ MESSAGES = st.lists(
         key=st.none() | TEXTS | st.binary(max_size=10),
         ordering_key=st.none() | st.binary(max_size=10),
         properties=st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple),
-        event_ms=st.none() | st.integers(1, (1 << 32) * 1000 - 1),
+        event_ms=st.none() | st.integers(1, (1 << 64) - 1),
     ),
     min_size=1,
     max_size=12,

@@ -60,6 +60,24 @@ def test_a_message_in_the_form_raw_keeps_everything() -> None:
     assert (origin.is_batch, origin.chunk, origin.flags_of(0)) == (False, None, EVENT_TIME)
 
 
+@pytest.mark.parametrize("event_ms", [(1 << 32) * 1000, 1 << 45, (1 << 64) - 1])
+def test_an_event_time_that_no_log_can_have_is_kept_with_the_origin(event_ms: int) -> None:
+    """The time of a log ends in the year 2106. A client whose message is refused sends it again for ever."""
+    latest_ms = (1 << 32) * 1000 - 1
+    group, _, origin = sent(alone(TestMessage(event_ms=event_ms)))
+    assert logs_of(group) == [(latest_ms, [("value", b"value")])]
+    assert origin.late_event_ms == {0: event_ms}
+    mixed = [TestMessage(event_ms=7), TestMessage(event_ms=event_ms), TestMessage()]
+    group, _, origin = sent(batch(mixed), messages=3)
+    assert [time for time, _ in logs_of(group)] == [7, latest_ms, PUBLISHED_MS]
+    assert origin.late_event_ms == {1: event_ms}
+
+
+def test_a_message_from_after_2106_has_the_last_time_of_a_log() -> None:
+    entry = alone(TestMessage(), publish_time=1 << 45)
+    assert [time for time, _ in logs_of(sent(entry).group)] == [(1 << 32) * 1000 - 1]
+
+
 def test_what_a_message_lacks_is_no_field() -> None:
     assert logs_of(sent(alone(TestMessage(value=None))).group) == [(PUBLISHED_MS, [])]
     assert logs_of(sent(alone(TestMessage(value=b""))).group) == [(PUBLISHED_MS, [("value", b"")])]
@@ -169,7 +187,6 @@ def test_a_chunk_without_its_place_is_refused(fields: dict[str, object]) -> None
         (entry_of(metadata_of(txnid_most_bits=0, txnid_least_bits=1), b""), "transaction"),
         (entry_of(metadata_of(marker_type=1), b""), "marker"),
         (encode_entry(encode(metadata_of(compression=5)), b""), "compression 5"),
-        (alone(TestMessage(event_ms=1 << 45)), "not the time of a log"),
         (entry_of(metadata_of(partition_key="&", partition_key_b64_encoded=True), b""), "not base64"),
         (entry_of(metadata_of(num_messages_in_batch=0), b""), "a batch of 0 messages"),
         (entry_of(metadata_of(num_messages_in_batch=-1), b""), "a batch of -1 messages"),

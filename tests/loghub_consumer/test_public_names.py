@@ -1,0 +1,46 @@
+"""The names of the package are there, and a program that uses none of them does not load them."""
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import loghub_consumer
+from tests.support import ROOT
+
+# What Spark's processes import of this package, and what only a program with a consumer needs.
+PROGRAM = """
+import sys
+import loghub_consumer.reading.decoding
+print(*sorted(name for name in sys.modules if name.startswith("loghub_consumer.")))
+"""
+
+
+def imported_for_type_checkers() -> dict[str, str]:
+    tree = ast.parse(Path(loghub_consumer.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def test_a_name_is_what_type_checkers_take_it_for() -> None:
+    expected = imported_for_type_checkers()
+    assert sorted(expected) == loghub_consumer.__all__ == sorted(dir(loghub_consumer))
+    for name, module in expected.items():
+        assert getattr(loghub_consumer, name) is getattr(import_module(module), name)
+
+
+def test_another_name_is_missing_as_in_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'loghub_consumer' has no attribute 'Consumers'"):
+        _ = loghub_consumer.Consumers  # type: ignore[attr-defined]
+
+
+def test_a_module_is_imported_without_the_consumer() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    loaded = set(done.stdout.split())
+    assert "loghub_consumer.reading.decoding" in loaded
+    assert loaded.isdisjoint({"loghub_consumer.consumer", "loghub_consumer.membership"})
