@@ -66,7 +66,7 @@ METRICS = (
     AutoscalingMetric(
         keda_name="backlogLogs",
         metric="loghub_subscription_backlog_logs",
-        value=lambda metrics: metrics.subscription and metrics.subscription.backlog_logs,
+        value=lambda metrics: None if metrics.subscription is None else metrics.subscription.backlog_logs,
     ),
 )
 BY_KEDA_NAME = {definition.keda_name: definition for definition in METRICS}
