@@ -246,7 +246,7 @@ def test_in_an_ordered_type_everything_comes_again_from_the_mark(
     run(tmp_path, scenario)
 
 
-def test_a_standby_waits_is_told_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
+def test_a_standby_waits_is_notified_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
         await create(service, FAILOVER)
         await put(service, "a", "b")

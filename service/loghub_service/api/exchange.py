@@ -58,9 +58,9 @@ from loghub_service.subscription.events import (
     Refusal,
 )
 
-_SESSION_DIGITS = 24
-_MAX_NONCE = 64
-_MAX_NUMBER = 1 << 53
+_SESSION_DIGITS = 24  # 96 random bits: nobody guesses the session of another consumer
+_MAX_NONCE = 64  # characters; our client sends 24
+_MAX_NUMBER = 1 << 53  # above, numbers in JSON are not exact in every client
 _BACKLOG_S = 1.0  # between two counts for a session
 # An acknowledgment of a range is applied group by group.
 _MAX_GROUPS = 100_000

@@ -342,7 +342,7 @@ def _read_group(
 
 
 class Dispatches:
-    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` are those of
+    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` are given to
     consumers."""
 
     def __init__(self, context: DispatchContext) -> None:

@@ -27,7 +27,7 @@ class LeasedConsumer:
 
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
     ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
-    counts how often the consumer became active for a shard or stood by. ``wake`` is called when something has
+    counts how often the consumer became active for a shard or passive. ``wake`` is called when something has
     happened.
     """
 
