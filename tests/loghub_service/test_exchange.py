@@ -402,6 +402,8 @@ def test_a_child_of_a_split_comes_after_its_parent_in_order(tmp_path: Path, kind
         await service.ok("POST", "/logstores/access/shards/0", {"action": "split", "key": "8" + "0" * 31})
         service.engine.dispatches.look()
         await put(service, "child")
+        if kind is FAILOVER:
+            assert await one.receive() == []  # but it is told that it is active for the children
         waits = asyncio.create_task(one.receive())
         if kind is FAILOVER:
             await waiting(service)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from loghub.domain.log_position import index_of, ordinal_of, position_of
+from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionType, worst_state
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
@@ -254,8 +254,8 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
             for first, stop in list(cursor.acked.gaps(begin, begin + size)):
                 stop = min(stop, first + wanted - skipped)
                 if first < stop:
-                    runs.append((first, stop))
                     skipped += stop - first
+                    runs.append((first, group_end(begin) if stop == begin + size else stop))
             if runs:
                 dispatch.apply(Ack(shard=cursor.shard, runs=runs))
         if after <= position:

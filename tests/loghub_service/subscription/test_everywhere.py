@@ -68,6 +68,7 @@ def test_each_shard_is_the_first_in_its_turn() -> None:
     attach(of, 1)
     for _ in range(6):
         of.apply(Allow(consumer=1, permits=4))
+        of.apply(Allow(consumer=1, permits=0))
     unacked = {shard: cursor.queue.unacked for shard, cursor in of.subscription.shards.items()}
     assert unacked == {0: 8, 1: 8, 2: 8}
 
