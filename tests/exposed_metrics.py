@@ -28,7 +28,7 @@ from loghub_service.settings import KafkaSettings, PulsarSettings
 from loghub_service.start import RecoveryProgress
 from loghub_worker.metrics import Counter, Figures, processor_counters
 from loghub_worker.query.streaming_query import QueryTotals, query_counters
-from tests.loghub_operator.support.group_metrics import condition, readings, store
+from tests.loghub_operator.support.group_metrics import condition, readings, store, subscription_readings
 from tests.loghub_service.inprocess import InProcess, in_process
 
 Series = tuple[str, dict[str, str]]  # name and labels
@@ -72,6 +72,7 @@ def _operator_in_use() -> bytes:
     operator_metrics.count_kubernetes_request("GET", 200)
     operator_metrics.count_log_service_request("list_groups", "OK")
     on.update(readings(), tuple(condition(str(kind), "True") for kind in ConditionType))
+    on.update(subscription_readings("jobs"), ())
     on.update_elsewhere("shop", "other", "team-a/loghub-operator")
     return OperatorExposition(operator_metrics, on, max_shard_series=10).text()
 

@@ -25,7 +25,7 @@ from loghub.wire.subscriptions import (
 
 T = TypeVar("T")
 EXTENSION = "subscriptions"
-_NONCE_BYTES = 12
+_NONCE_BYTES = 12  # two joins of one name never have the same
 
 
 class HttpSubscriptions:

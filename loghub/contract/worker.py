@@ -363,7 +363,7 @@ def is_workers_own(setting: str) -> bool:
     return setting in (SPARK_MASTER, SPARK_MEMORY, *SPARK_OWN) or setting.startswith(SPARK_OWN_PREFIX)
 
 
-MAX_REASON = 64  # characters that a condition's reason may have here
+MAX_REASON = 64  # longer than any reason; the status of a worker of another release cannot fill an object
 
 
 def parse_termination_message(text: str) -> tuple[str, str] | None:
@@ -403,7 +403,7 @@ class WorkerReason(StrEnum):
     endpoint answers, and the project, logstore or group does not exist; the operator recreates the group.
     AUTHENTICATION_FAILED: the access key is missing or unknown, or lacks the permission. CLOCK_SKEWED: the
     clocks of the node and of the log service differ too much. UNSUPPORTED_SETTINGS: the settings are of
-    another contract than that of the worker's image, or have a value that the image does not know; use an
+    another contract than the worker's image has, or have a value that the image does not know; use an
     image of the operator's release. POSITION_BEYOND_END: a shard ends before the position from which the
     worker would continue, because the log service has lost logs or was restored; see condition Degraded. The
     worker reads its other shards. PROCESSOR_FAILED: a method of the processor other than process raised an

@@ -23,9 +23,9 @@ MAX_LOGS = 10_000  # of one answer
 MAX_ANSWER_BYTES = 16 << 20  # of log groups in one answer, but at least one log group
 MIN_LEASE_S, MAX_LEASE_S = 1.0, 3600.0
 MAX_DELAY_S = 7 * 86_400.0  # of a negative acknowledgment: longer than any backoff
-MAX_PRIORITY = 1_000
-MAX_KEY_FIELDS = 8
-MAX_KEY_FIELD_CHARS = 128
+MAX_PRIORITY = 1_000  # Pulsar's clients have an int; people use a few levels
+MAX_KEY_FIELDS = 8  # each is searched in each log
+MAX_KEY_FIELD_CHARS = 128  # the maximum of a key's name in SLS
 MAX_SLOT_RANGES = 1_000  # of one consumer
 
 
@@ -148,10 +148,10 @@ class Exchange:
     ``acks``, ``nacks`` and ``release`` are by shard. What is released is given back at once and not counted.
     ``is_durable``: the answer comes when the acknowledgments are on the disk.
 
-    ``number`` is None to settle only, which may be done at any time; else that of the receive, from 1 on. The
-    same number again gets the last answer again, as far as its logs are still out. The answer comes when
-    there is a log or ``active`` changes, or after ``wait_s``; a newer receive ends it. ``shards``: logs of
-    these only. ``leave`` ends the session after settling.
+    ``number`` is None to settle only, which may be done at any time; else the number of the receive, from 1
+    on. The same number again gets the last answer again, as far as its logs are still out. The answer comes
+    when there is a log or ``active`` changes, or after ``wait_s``; a newer receive ends it. ``shards``: logs
+    of these only. ``leave`` ends the session after settling.
     """
 
     consumer: str

@@ -45,7 +45,7 @@ from loghub_cli.up.text_input import TextDecoder, UnreadableText
 CHUNK_BYTES = 256 << 10  # of one read: a few chunks fill a batch, and an interrupt waits for one
 QUIET_S = 5.0  # after a rename; what fluent-bit waits, and longer than a daemon takes to reopen its log
 MAX_RENAMED = 16  # files open at once; each may be as long as its writer goes on
-_KNOWN_BYTES = 256  # of what was read, to recognize the text by
+_KNOWN_BYTES = 256  # of what was read, to recognize the text by: lines of a log begin with a time
 _LAST_LINE_BYTES = 1 << 20  # the maximum of a value in SLS: what is longer cannot be sent as one log anyway
 _numbers = count()
 
@@ -185,7 +185,7 @@ class FollowedFile:
                 text.close()
 
 
-_NAMED_LINES = 10  # bad lines that are reported one by one
+_NAMED_LINES = 10  # bad lines that are reported one by one: a file in a wrong format has only bad ones
 
 
 class OnBadLine(StrEnum):

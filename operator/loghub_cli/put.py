@@ -38,7 +38,7 @@ from loghub_cli.output import Failed, InvalidInput, ShownProgress
 from loghub_cli.patience import Patience, interruption
 from loghub_cli.up.text_input import AUTO, HEAD_BYTES, UnreadableText, is_text_encoding, kind_of
 
-_OVERHEAD_BYTES = 16  # of a log and of a field, about
+_OVERHEAD_BYTES = 16  # of a log and of a field, about: tags, lengths and a time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,8 +126,8 @@ class SendingPace:
         self._free_at = begin + logs / self._logs_per_s
 
 
-_LOOK_S = 0.2  # between two looks at a file that has not grown
-_STEPS_PER_S = 4  # batches a second at least, with a rate
+_LOOK_S = 0.2  # between two looks at a file that has not grown; a look is one `stat`
+_STEPS_PER_S = 4  # batches a second at least, with a rate: a low rate sends evenly and not in bursts
 _MIB = 1 << 20
 
 

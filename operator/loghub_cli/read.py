@@ -33,7 +33,7 @@ from loghub_cli.options import CURSOR, DURATION, LOGSTORE, POSITION, SHARD, conn
 from loghub_cli.output import Format, ShownProgress, as_yaml
 from loghub_cli.patience import Patience, interruption
 
-PULL_COUNT = 200  # log groups of one answer
+PULL_COUNT = 200  # log groups of one answer, for which an interrupt waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

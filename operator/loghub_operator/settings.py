@@ -96,7 +96,7 @@ class OperatorLogLevel(StrEnum):
 
 
 class IpFamilyPolicy(StrEnum):
-    """As in a Service; DEFAULT leaves the field to the cluster."""
+    """The values of the field in a Service; DEFAULT leaves the field to the cluster."""
 
     DEFAULT = ""
     SINGLE_STACK = "SingleStack"

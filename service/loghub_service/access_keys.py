@@ -34,7 +34,7 @@ from loghub_service.errors import ServiceFault
 from loghub_service.ports import Random
 
 EVERY_PROJECT = "*"
-_MAX_KEY_ID = 128  # characters
+_MAX_KEY_ID = 128  # characters; an id of SLS has 16 to 24
 
 
 class Right(StrEnum):

@@ -135,7 +135,7 @@ def _identity(catalog: CatalogState, state: FolderState | None, state_damage: st
     elif state is None:
         # The first start writes the catalog before the folder.
         if history is not None and history.starts > 1:
-            text = "logs/folder.json is missing: the log data is not that of metadata.sqlite"
+            text = "logs/folder.json is missing: the log data does not belong to metadata.sqlite"
             yield Finding(kind=FindingKind.CATALOG_OF_ANOTHER_FOLDER, text=text)
     elif history is None or not history.folder:
         yield Finding(kind=FindingKind.CATALOG_MISSING, text=_MISSING)

@@ -92,7 +92,7 @@ def limited(limit: LineLimit, now_s: Callable[[], float]) -> structlog.types.Pro
     return process
 
 
-_QUEUE_BYTES = 1 << 20  # some thousand lines
+_QUEUE_BYTES = 1 << 20  # some thousand lines while nobody reads the log; further ones are counted
 _LINE_BYTES = 16 << 10  # a longer line is cut to this: only a traceback is longer
 _CLOSE_S = 2.0  # a reader that has stopped does not keep the process from ending
 

@@ -131,7 +131,7 @@ class LogWatch(Waiter):
 
 # What a waiting poll costs, rounded up: the budget bounds memory by these, since Python cannot measure it.
 _POLL_BYTES = 4096  # the poll with its request and its connection, without the body
-_WATCHED_BYTES = 512  # each key that the poll watches
+_WATCHED_BYTES = 512  # each key that the poll watches: its name, and its entries in two dictionaries
 
 
 class WaitingPoll:

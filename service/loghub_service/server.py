@@ -6,7 +6,7 @@ A lock that gives one process exclusive ownership of the data directory, for as 
 
 Two services that write to the same files would corrupt them, so the second one fails at startup. The lock
 moves with the directory: once it has another name, a second service may use a new directory of the old one.
-So `OwnedDisk` changes nothing by a name that is not that of the locked directory any more.
+So `OwnedDisk` changes nothing by a name that does not lead to the locked directory any more.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class OwnedDisk:
         self.sync_dir = disk.sync_dir
 
     def check(self) -> None:
-        """Raises OSError if the path is not that of the locked directory any more."""
+        """Raises OSError if the path does not lead to the locked directory any more."""
         try:
             if os.path.samestat(os.stat(self._data), os.fstat(self._directory)):
                 return

@@ -86,7 +86,7 @@ PULSAR_WORDS = "Pulsar clients reach it at {protocol}://{address}, with the toke
         (PULSAR_TLS, "pulsar", 16650, "logs.example.com:6651", PULSAR_WORDS),
         (PULSAR_TLS, "kafka", 9092, "loghub-service.loghub-system.svc:9092", KAFKA_WORDS),
     ],
-    ids=["Kafka, plain", "Kafka, TLS", "Pulsar, plain", "Pulsar, TLS", "Kafka beside Pulsar"],
+    ids=["Kafka, plain", "Kafka, TLS", "Pulsar, plain", "Pulsar, TLS", "Kafka and Pulsar"],
 )
 def test_clients_reach_the_container_through_the_service_and_get_its_name(
     chart: Chart, values: Values, name: str, port: int, advertised: str, words: str

@@ -51,7 +51,7 @@ class Attack:
 MANY = pytest.param(Attack(connections=1000, heartbeat_s=10), marks=pytest.mark.deep(minutes=5))
 
 
-@pytest.fixture(params=[Attack(connections=200, heartbeat_s=4), MANY], ids=["200", "1000"])
+@pytest.fixture(params=[Attack(connections=100, heartbeat_s=3), MANY], ids=["100", "1000"])
 def attack(request: pytest.FixtureRequest) -> Attack:
     found: Attack = request.param
     return found

@@ -49,14 +49,15 @@ IN_NAMES = {
 # Pronouns in place of nouns, in prose of the product: the reader has to look for what they stand for.
 ELLIPSES = {
     r"those\s+of\b": "'those of'; name them again",
+    r"that\s+of\b": "'that of'; name it again",
     r"the\s+same\s+for\b(?!\s+(?:all|each|every|the\s+same)\b)": "'the same for'; say what",
     r"wait(?:s|ing)?\s+for\s+news\b": "'wait for news'; long poll, or what has to happen",
     r'"""(?:It|That|Those|They)\b(?! which\b)': "a docstring that begins with a pronoun; name the noun",
     r"likewise\b": "'likewise'; say what",
-    r'"""As `': "a docstring that begins with a reference; say what it does, then 'see `x`'",
+    r'"""As (?!far|long|many|soon)': "a docstring that begins with a reference; say what it does",
 }
 ANY_ELLIPSIS = re.compile("|".join(ELLIPSES), re.IGNORECASE)
-PRODUCT = ("loghub", "service", "worker")
+PRODUCT = ("loghub", "operator", "service", "worker")
 WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in INSTEAD) + r")\b", re.IGNORECASE)
 ANY_IN_NAMES = re.compile(r"(?<![^\W_])(" + "|".join(IN_NAMES) + r")(?![^\W_])", re.IGNORECASE)
 CODE = ("loghub", "operator", "service", "worker", "tests")
@@ -139,10 +140,11 @@ def test_prose_of_the_product_names_its_nouns() -> None:
 
 
 def test_an_ellipsis_is_found_in_prose_and_not_in_code() -> None:
-    source = '"""As `walk`."""\nlikewise = 1  # the same for\n# shards, and those\nx = "Those  of a"\n'
+    source = '"""As `walk`."""\nlikewise = 1  # the same for\n# that of b\nx = "Those  of a"\n# and those\n'
     assert [problem.split(";")[0] for problem in ellipses_of(source)] == [
         "1: a docstring that begins with a reference",
         "2: 'the same for'",
+        "3: 'that of'",
         "4: 'those of'",
     ]
     assert list(ellipses_of("# the same for every shard\nlikewise = 1\n")) == []

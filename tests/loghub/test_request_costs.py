@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,9 @@ from loghub_service.http import routes
 from loghub_service.kafka.broker.handlers import HANDLERS
 from loghub_service.kafka.wire.apis import ApiKey
 from loghub_service.log_setup import MAX_LINES
+from loghub_service.pulsar.broker.handlers import HANDLERS as PULSAR_HANDLERS
 from tests.loghub import expensive_requests
+from tests.loghub.expensive_pulsar import PulsarCommand, PulsarConnection, names_of, of_pulsar
 from tests.loghub.expensive_requests import KafkaConnection, Make
 from tests.loghub.load import cpu_s
 from tests.loghub_service.rawclient import RawClient
@@ -114,12 +116,19 @@ def cost_of(service: ServiceProcess, count: int, send: Callable[[], object]) -> 
 class Place:
     service: ServiceProcess
     kafka: str
+    pulsar: str
     admin: str
     actions: dict[str, Make]
     frames: dict[str, Make]
+    commands: Mapping[str, PulsarCommand]
     size: int = 0  # of the last request
 
     def cost(self, name: str, count: int) -> Cost:
+        if name in self.commands:
+            command = self.commands[name]
+            cost = cost_of(self.service, count, lambda: self._of_pulsar(command))
+            self.size = command.size
+            return cost
         is_kafka = name in self.frames
         request = (self.frames if is_kafka else self.actions)[name]()
         self.size, send = len(request), self._of_kafka if is_kafka else self._over_http
@@ -136,6 +145,16 @@ class Place:
     def _of_kafka(self, request: bytes) -> None:
         with KafkaConnection(self.kafka, self.service) as connection:
             connection.exchange(request)
+
+    def _of_pulsar(self, command: PulsarCommand) -> None:
+        with PulsarConnection(self.pulsar, self.token) as connection:
+            command.send(connection)
+
+    @property
+    def token(self) -> str:
+        """Of a Pulsar client."""
+        key = self.service.credentials
+        return f"demo#{key.access_key_id}#{key.access_key_secret}"
 
     def budgets_bytes(self) -> int:
         """The sum of what the service states."""
@@ -156,19 +175,23 @@ def log_lines(service: ServiceProcess) -> list[dict[str, str]]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("costs")
     extra = ("--kafka", "127.0.0.1:0", "--kafka-port-file", str(folder / "kafka"))
+    extra += ("--pulsar", "127.0.0.1:0", "--pulsar-port-file", str(folder / "pulsar"))
     service = ServiceProcess(folder, extra=(*extra, "--admin-listen", "127.0.0.1:0"))
     service.start()
     try:
-        wait_until((folder / "kafka").exists, "the Kafka port")
-        kafka = (folder / "kafka").read_text().strip()
+        for port in ("kafka", "pulsar"):
+            wait_until((folder / port).exists, f"the port of {port}")
+        kafka, pulsar = ((folder / port).read_text().strip() for port in ("kafka", "pulsar"))
         (admin,) = [line["address"] for line in log_lines(service) if line["event"] == "admin port"]
         expensive_requests.prepare(service, kafka)
         yield Place(
             service,
             kafka,
+            pulsar,
             admin,
             expensive_requests.over_http(service),
             expensive_requests.of_kafka(),
+            of_pulsar(),
         )
     finally:
         service.terminate()
@@ -176,12 +199,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 HTTP = sorted(routes.NAMES)
 KAFKA = sorted({api.name for api in HANDLERS} | {"PRODUCE", "PRODUCE of many partitions"})
+PULSAR = names_of(tuple(PULSAR_HANDLERS))
 IN_BRIEF = ("PRODUCE of many partitions", "OFFSET_FETCH")  # both were done in one piece
 
 
 def test_each_action_and_each_api_has_an_expensive_request(place: Place) -> None:
     assert sorted(place.actions) == HTTP
     assert sorted(place.frames) == KAFKA
+    assert sorted(place.commands) == PULSAR
     assert {api.name for api in ApiKey} - set(place.frames) == {
         "API_VERSIONS",  # before the login, and without anything to choose
         "SASL_HANDSHAKE",
@@ -202,7 +227,12 @@ def test_no_request_delays_heartbeats_or_takes_more_memory_than_the_budgets(plac
     print("\n| request | bytes | CPU s | latest heartbeat, CPU s | the same, 8 at once | memory, 8 at once |")
     print("| --- | --- | --- | --- | --- | --- |")
     budgets, late, large = place.budgets_bytes(), [], []
-    for name in [*KAFKA, *(name for name in HTTP if name not in ("DeleteLogStore",)), "DeleteLogStore"]:
+    for name in [
+        *KAFKA,
+        *PULSAR,
+        *(name for name in HTTP if name not in ("DeleteLogStore",)),
+        "DeleteLogStore",
+    ]:
         alone, together = place.cost(name, 1), place.cost(name, AT_ONCE)
         print(
             f"| {name} | {place.size:,} | {alone.cpu_s:.2f} | {alone.late_cpu_s:.3f} "

@@ -15,7 +15,7 @@ from tests.support import ROOT
 PROGRAM = """
 import sys
 import loghub_consumer.reading.decoding
-print(*sorted(name for name in sys.modules if name.startswith("loghub_consumer.")))
+print(*sys.modules)
 """
 
 
@@ -38,9 +38,9 @@ def test_another_name_is_missing_as_in_any_module() -> None:
         _ = loghub_consumer.Consumers  # type: ignore[attr-defined]
 
 
-def test_a_module_is_imported_without_the_consumer() -> None:
+def test_a_module_is_imported_without_the_consumer_and_what_only_computes() -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     loaded = set(done.stdout.split())
     assert "loghub_consumer.reading.decoding" in loaded
-    assert loaded.isdisjoint({"loghub_consumer.consumer", "loghub_consumer.membership"})
+    assert loaded.isdisjoint({"loghub_consumer.consumer", "loghub_consumer.membership", "pyarrow.compute"})

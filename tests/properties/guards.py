@@ -56,7 +56,7 @@ class _Counting(ast.NodeTransformer):
         names = [ast.unparse(value) for value in node.values]
         self.generic_visit(node)
         pairs = zip(names, node.values, strict=True)
-        node.values = [self._counted(name, value) for name, value in pairs]
+        node.values = [value if _is_literal(value) else self._counted(name, value) for name, value in pairs]
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
@@ -89,6 +89,11 @@ class _Counting(ast.NodeTransformer):
         self._guards.names.append(f"{'.'.join(self._where)}: {name}")
         number = ast.Constant(len(self._guards.names) - 1)
         return ast.Call(func=ast.Name(_COUNT, ast.Load()), args=[number, value], keywords=[])
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """A value in place of nothing, such as ``()``, which is always the same."""
+    return isinstance(node, ast.Constant | ast.Tuple | ast.Dict)
 
 
 def counting_copies(package: str, modules: Sequence[str]) -> tuple[list[ModuleType], Guards]:

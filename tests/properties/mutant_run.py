@@ -1,4 +1,4 @@
-"""Runs each mutant of a coordinator against a search and the fast tests of its rules, until something notices it.
+"""Runs each mutant of the rules against a search and the fast tests of these rules, until it is noticed.
 
     python -m tests.properties.mutant_run SUBJECT [NAME ...]
 
@@ -7,8 +7,8 @@ noticed it (``search``, ``tests``, ``nothing``). It is a process of its own, whi
 and forks one child per mutant; in the child the changed module takes the place of the production one. A child
 that computes for `CPU_LIMIT_S` counts as noticed: it does not end.
 
-What is cheap comes first: the first events of each setup, the tests, of which those of the changed module, and
-only then a longer search.
+What is cheap comes first: the first events of each setup, then the tests, those of the changed module before
+the others, and only then a longer search.
 """
 
 import importlib.abc

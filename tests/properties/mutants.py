@@ -83,7 +83,7 @@ def _of_module(subject: Subject, module: str) -> Iterator[Mutant]:
         stored, texts = pickle.dumps(part), set[str]()
         for index, (where, node) in enumerate(_nodes(part, place)):
             for what, change in _changes(subject, node):
-                changed = pickle.loads(stored)  # noqa: S301 - of this process
+                changed = pickle.loads(stored)
                 _, target = list(_nodes(changed, place))[index]
                 change(target)
                 text = ast.unparse(ast.fix_missing_locations(changed))
@@ -96,7 +96,9 @@ def _of_module(subject: Subject, module: str) -> Iterator[Mutant]:
                 yield Mutant(module, name + suffix, _replaced(lines, part, text))
 
 
-def _parts(parent: ast.Module | ast.ClassDef, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.stmt]]:
+def _parts(
+    parent: ast.Module | ast.ClassDef, where: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], ast.stmt]]:
     """The statements of a module and of its classes, each in the names of the classes around it."""
     for part in parent.body:
         if isinstance(part, ast.ClassDef) and part.name not in SKIPPED:

@@ -34,6 +34,10 @@ class Fault(StrEnum):
     CONSUMER_STOPPED = "consumer asked to stop"
     PROCESSOR_RAISED = "processor raised"
     ROLLED_BACK = "processor rolled back"
+    CONNECTION_LOST = "connection of a consumer lost"
+    ACK_LATE = "acknowledgment arrived after its connection was lost"
+    RECEIPTED = "log acknowledged with a receipt"
+    ACK_LOST = "log acknowledged without a receipt, and delivered again"
     # The service must refuse to start until the data is repaired.
     METADATA_OLDER = "metadata restored from an older copy"
     TAIL_LOST = "acknowledged records at the end of a shard lost"
@@ -47,6 +51,8 @@ PROBABILITY = {
     Fault.DELAYED: 0.03,
     Fault.REPEATED: 0.02,
     Fault.REORDERED: 0.05,
+    Fault.CONNECTION_LOST: 0.03,
+    Fault.ACK_LATE: 0.5,
     Fault.DISK_CRASH: 0.01,
     Fault.COMMIT_CRASH: 0.01,
     Fault.SYNC_FAILED: 0.006,

@@ -1,20 +1,35 @@
-"""The event loop of a simulated service. It runs what is ready, and has neither sockets nor timers."""
+"""The event loop of a simulated service. It runs what is ready, and has no sockets. Timers are called when
+the simulation lets time pass."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from types import coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
+class SimTimer:
+    at_s: float
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """As cheap as it can be: most of what a service does here waits for nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._timers: list[SimTimer] = []
         self._ready: deque[tuple[Context, Callable[..., object], tuple[Any, ...]]] = deque()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -42,6 +57,23 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         self._ready.append((context or copy_context(), callback, args))
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, **_: Any) -> Any:
+        timer = SimTimer(self._now() + delay, callback, args)
+        self._timers.append(timer)
+        return timer
+
+    def call_due(self) -> None:
+        """The timers whose time has come, in the order of their times."""
+        due = [timer for timer in self._timers if timer.at_s <= self._now()]
+        self._timers = [timer for timer in self._timers if timer not in due]
+        for timer in sorted(due, key=lambda timer: timer.at_s):
+            if not timer.is_cancelled:
+                timer.callback(*timer.args)
+
+    def forget_timers(self) -> None:
+        """Their process is dead."""
+        self._timers.clear()
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)

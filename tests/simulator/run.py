@@ -1,6 +1,6 @@
 """Runs schedules, each in an empty folder and with everything random replaced.
 
-    python -m tests.simulator.run worker|library|consumer SEED
+    python -m tests.simulator.run worker|library|consumer|subscription SEED
 
 replays one schedule and prints its faults.
 """
@@ -29,6 +29,7 @@ from tests.simulator.consumer import ConsumerSimulation
 from tests.simulator.faults import Dice, Fault
 from tests.simulator.library import LibrarySimulation
 from tests.simulator.simulation import Simulation
+from tests.simulator.subscriptions import SubscriptionSimulation
 
 # A memory file system, where there is one: nothing of it has to survive.
 SHARED_MEMORY = Path("/dev/shm")
@@ -78,6 +79,7 @@ KINDS: dict[str, type[Simulation]] = {
     "worker": Simulation,
     "library": LibrarySimulation,
     "consumer": ConsumerSimulation,
+    "subscription": SubscriptionSimulation,
 }
 
 

@@ -104,7 +104,7 @@ class SimService:
         self._database: CrashableDatabase | None = None
         self._storage_failed = False
         self._metadata_before: Copy = {}  # as it was before the last start
-        self._loop = SimLoop()
+        self._loop = SimLoop(clock.monotonic_s)
         self._ticked_s = self._ends_saved_s = clock.now_s
         self._settings = ServiceSettings(
             data=str(folder), host="", port=0, segment_bytes=2048, tick_interval_s=TICK_S
@@ -162,6 +162,7 @@ class SimService:
         if self._storage_failed and not self.disk.is_dead and self._ended():
             return
         self.engine = None
+        self._loop.forget_timers()
         self.disk.is_dead = True
         if self._database is not None:
             self._database.close()
@@ -175,6 +176,7 @@ class SimService:
     def _ended(self) -> bool:
         """Whether the process has come to its end without a crash."""
         self._storage_failed, engine, self.engine = False, self.engine, None
+        self._loop.forget_timers()
         try:
             if engine is not None:
                 self._loop.run(engine.close())
@@ -234,6 +236,7 @@ class SimService:
             self.crash()
 
     async def _tick_on_loop(self, engine: Engine) -> None:
+        self._loop.call_due()
         engine.groups.tick()
         if self.clock.now_s - self._ends_saved_s >= self._settings.ends_interval_s:
             self._ends_saved_s = self.clock.now_s
@@ -241,13 +244,18 @@ class SimService:
 
     def handle(self, call: HttpCall) -> ServiceResponse:
         """Serve one request. Raises ServiceCrashed; the service is down then."""
-        assert self.engine is not None
         try:
-            return self._run(self._serve(self.engine, call))
+            return self.act(lambda engine: self._serve(engine, call))
         except LogHubError as error:
             return error_response(error)
         except InvalidInput as error:
             return error_response(refusal(error))
+
+    def act(self, work: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
+        """Do something that a client wants. Raises ServiceCrashed; the service is down then."""
+        assert self.engine is not None
+        try:
+            return self._run(work(self.engine))
         except ServiceCrashed:
             self.crash()
             raise

@@ -1,7 +1,7 @@
 """Schedules of the service core with workers or consumers under faults, each chosen by a seed (`simulation`,
-`library`, `consumer`).
+`library`, `consumer`, `subscriptions`).
 
-`make test` runs 70 of them, always the same; `make check-deep` 105,000, new ones in each of its slices. A
+`make test` runs 86 of them, always the same; `make check-deep` 125,000, new ones in each of its slices. A
 failure names the command that replays its seed. With ``-s`` the number of faults of each kind is printed.
 """
 
@@ -24,6 +24,7 @@ from loghub_service import diagnosis, start
 from loghub_service import start as survey
 from loghub_service.storage import recovery
 from loghub_service.storage.data_folder import remove_tree
+from loghub_service.subscriptions import RegisteredSubscription
 from loghub_worker.sink.files.commit_log import ABORTED, BatchDecision, BatchDecisions
 from tests.loghub_service.simdisk import SimFile
 from tests.simulator.faults import Fault
@@ -34,11 +35,14 @@ from tests.suite.seed import of_run
 pytestmark = pytest.mark.long
 
 OF_CONSUMERS = {Fault.CONSUMER_STOPPED, Fault.PROCESSOR_RAISED, Fault.ROLLED_BACK}
+OF_SUBSCRIPTIONS = {Fault.CONNECTION_LOST, Fault.ACK_LATE, Fault.ACK_LOST, Fault.RECEIPTED}
+OF_WORKERS = {Fault.WORKER_PAUSED, Fault.WORKER_CRASHED_IN_CALL, Fault.INTERLEAVED}
 OF_SINKS = {Fault.WORKER_CRASHED_IN_COMMIT, Fault.LINK_LIED}
 ABSENT = {
-    "worker": OF_CONSUMERS,
-    "library": OF_CONSUMERS | OF_SINKS | {Fault.WORKER_PAUSED, Fault.INTERLEAVED},
-    "consumer": OF_SINKS,
+    "worker": OF_CONSUMERS | OF_SUBSCRIPTIONS,
+    "library": OF_CONSUMERS | OF_SINKS | OF_SUBSCRIPTIONS | {Fault.WORKER_PAUSED, Fault.INTERLEAVED},
+    "consumer": OF_SINKS | OF_SUBSCRIPTIONS,
+    "subscription": OF_CONSUMERS | OF_SINKS | OF_WORKERS,
 }
 
 
@@ -68,6 +72,10 @@ def test_consumers_process_every_log_group_and_give_up_what_they_are_asked_to() 
     check_schedules("consumer", range(20))
 
 
+def test_a_receipted_log_is_never_delivered_again_and_every_other_one_is() -> None:
+    check_schedules("subscription", range(16))
+
+
 @pytest.mark.deep(minutes=30)
 @pytest.mark.timeout(3600)  # a long search needs a longer hang guard
 @pytest.mark.parametrize("begin", range(0, 80_000, 2000))
@@ -89,10 +97,18 @@ def test_consumers_process_every_log_group_and_give_up_what_they_are_asked_to_de
     check_schedules("consumer", new_seeds(begin, 1000))
 
 
+@pytest.mark.deep(minutes=20)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("begin", range(0, 20_000, 2000))
+def test_a_receipted_log_is_never_delivered_again_and_every_other_one_is_deep(begin: int) -> None:
+    check_schedules("subscription", new_seeds(begin, 2000))
+
+
 def test_a_schedule_is_the_same_every_time() -> None:
     assert run_schedule("worker", 7) == run_schedule("worker", 7)
     assert run_schedule("library", 7) == run_schedule("library", 7)
     assert run_schedule("consumer", 7) == run_schedule("consumer", 7)
+    assert run_schedule("subscription", 7) == run_schedule("subscription", 7)
 
 
 # --- the simulator finds what it is there for ----------------------------------------------------
@@ -236,3 +252,14 @@ def test_a_shard_that_is_released_while_it_is_processed_is_found(
 
     monkeypatch.setattr(shard_runner, "rebalance", release_at_once)
     assert is_found("consumer", "both work on shard", seeds)
+
+
+@found_by(5)
+def test_a_receipt_that_does_not_wait_for_its_commit_is_found(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(_: RegisteredSubscription) -> None:
+        """The acknowledgments are saved when their time has come."""
+
+    monkeypatch.setattr(RegisteredSubscription, "durable", at_once)
+    assert is_found("subscription", "acknowledged with a receipt, and delivered again", seeds)

@@ -18,7 +18,8 @@ PROCESSES = min(8, 2 * CORES)
 STORY_PROCESSES = min(12, 3 * CORES)
 DEEP_PROCESSES = min(8, CORES + 1)
 FORKS = ("-p", "tests.suite.forks")
-# Files that take a minute or more, none of which should be left to one process at the end.
+# What takes a minute or more, or half of one late in the order of names: none of it should be left to one
+# process at the end.
 LONGEST = (
     "tests/simulator",
     "tests/properties/domain/test_search.py",
@@ -28,6 +29,10 @@ LONGEST = (
     "tests/loghub_operator/leader/test_failover.py",
     "tests/compat/test_real_clients.py",
     "tests/compat/kafka/test_kafka_restarts.py",
+    "tests/compat/kafka/test_kafka_clients.py",
+    "tests/loghub_worker/processing",
+    "tests/properties/test_mutants.py",
+    "tests/suite",
 )
 NOT_FAST = "long or spark or cluster or apiserver or tools or node or deep"
 

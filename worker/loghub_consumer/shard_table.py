@@ -311,7 +311,7 @@ class ShardTable:
         """Call this after a change that the caller of `Consumer.run` may act on."""
         self._on_change = on_change
 
-    # -- the port `loghub_consumer.membership.shared_membership.Exchange`
+    # -- the port `loghub_consumer.membership.shared_membership.MembershipExchange`
 
     def write_positions(self, positions: Positions) -> None:
         """Does nothing: the port is shaped by Spark's files, and a consumer continues from its states."""

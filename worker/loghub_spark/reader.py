@@ -244,8 +244,8 @@ class LogHubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _limited(self, here: Offset, there: dict[int, int], views: Mapping[int, ShardView]) -> dict[int, int]:
-        """As much of the backlog as the limits allow, and no log group that was received later than the log
-        groups that it leaves in another shard, because a query has one watermark."""
+        """The part of the backlog that the limits allow, and no log group that was received later than the
+        log groups that it leaves in another shard, because a query has one watermark."""
         options = self._plan.options
         limits = options.limits
         samples = self._known_shards().samples(here.shards, there) if limits.needs_sizes else {}

@@ -17,7 +17,7 @@ from loghub_spark.options import EARLIEST, LATEST, Bound, LogstoreError, OptionE
 T = TypeVar("T")
 
 REQUESTS_AT_ONCE = 8  # 256 shards are read in 32 rounds of milliseconds, without a quota of SLS being used up
-SAMPLE_GROUPS = 100  # from which the size of a shard's next log groups is estimated
+SAMPLE_GROUPS = 100  # from which the size of a shard's next log groups is estimated: one small pull
 _NAMES: Mapping[int, Position] = {EARLIEST: "begin", LATEST: "end"}
 
 

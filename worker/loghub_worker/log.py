@@ -31,7 +31,7 @@ from loghub.contract.worker import LogSettings
 from loghub_worker.settings import WorkerSettings
 
 QUEUE_LINES = 10_000  # some seconds of a busy log while a disk hangs, in a few megabytes
-CLOSE_S = 5.0  # how long the end of a worker waits for the file
+CLOSE_S = 5.0  # how long the end of a worker waits for the file, within the grace period of its pod
 FASTEST = 1  # the level of gzip: log lines shrink to a tenth already
 COMPRESSED = ".gz"
 _PART = ".part"  # a backup that is being compressed

@@ -198,7 +198,7 @@ def failure_counters(failures: Mapping[int, ShardTotals]) -> tuple[Counter, ...]
     )
 
 
-REQUEST_S = 10.0  # a connection that sends nothing for this long is closed
+REQUEST_S = 10.0  # a connection that sends nothing for this long is closed; a probe gives up earlier
 MAX_CONNECTIONS = 16  # kubelet, Prometheus and the operator have one or two each
 # Some may belong to connections that were closed for newer ones and have not noticed yet.
 MAX_THREADS = 2 * MAX_CONNECTIONS

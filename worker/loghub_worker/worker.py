@@ -84,7 +84,7 @@ def _digest(parts: tuple[object, ...]) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
-STEP_S = 0.4  # how often the drain file and the threads are checked
+STEP_S = 0.4  # how often the drain file and the threads are checked; a drain begins as late
 MAX_LEAVE_S = 10.0  # for the leave call of a worker that ends itself; its session ends in any case
 
 

@@ -63,7 +63,7 @@ class ProcessState:
 
 def worker_of(state: ProcessState, status: WorkerStatus | None, *, silent_s: float) -> WorkerObserved:
     """The worker as `loghub_operator.plan` expects it; ``status`` is None before its first report, and has
-    been the same for ``silent_s``."""
+    not changed since ``silent_s``."""
     phase, reason, message = _phase(state, status, silent_s)
     return WorkerObserved(
         name=state.name,
@@ -157,7 +157,7 @@ class ChildProgram:
 
     @property
     def exit_status(self) -> int | None:
-        """As in `subprocess`: negative for a signal's number; None while the process runs."""
+        """The exit code of `subprocess`: negative for a signal's number; None while the process runs."""
         return self._popen.returncode
 
     @property

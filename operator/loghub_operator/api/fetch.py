@@ -12,7 +12,7 @@ from loghub_operator.api import fields
 from loghub_operator.api.fields import ObjectName, Seconds, Timestamp, described, once, seconds_of
 from loghub_operator.api.validation import ApiModel, Rule
 
-# Eight times a logstore's writable shards, for those that splits left; 25 KB of an object.
+# Eight times a logstore's writable shards, as splits leave read-only ones; 25 KB of an object.
 MAX_RESET_SHARDS = 2048
 
 

@@ -90,7 +90,7 @@ DATE_TIME = (
 
 
 def matches(pattern: str, text: str) -> bool:
-    """As CEL's ``matches``; ``$`` is the very end, as in RE2."""
+    """Whether the text matches, as CEL's ``matches`` decides; ``$`` is the very end, as in RE2."""
     return re.fullmatch(pattern, text) is not None
 
 

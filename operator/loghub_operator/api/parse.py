@@ -23,7 +23,7 @@ from loghub_operator.api.validation import RULE_ERROR, Immutable
 # The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
 _NAMES_OF_GROUP = ("endpoint", "project", "logstore", "consumerGroup", "credentialsSecret", "deletionPolicy")
 _TIMING = ("timeoutSeconds", "heartbeatIntervalSeconds")
-MAX_VALUE = 200  # characters of a value in a message
+MAX_VALUE = 200  # characters of a value in a message, which has 1,024 and names several values
 _NEVER_RUN = {"sql": "SELECT * FROM logs", "sink": {"console": {}}}
 
 

@@ -122,9 +122,9 @@ class Pipeline(ApiModel):
     stateful: bool = Field(
         default=False,
         description=(
-            "Keep state from one micro-batch to the next, such as that of dropDuplicatesWithinWatermark or of"
+            "Keep state from one micro-batch to the next, such as dropDuplicatesWithinWatermark has, or"
             " windows with a watermark. sql or python is applied to the stream of logs. The state of a worker"
-            " is that of the shards that it holds, on a volume of its own: a restart continues with it, and a"
+            " belongs to the shards that it holds, on a volume of its own: a restart continues with it, and a"
             " shard that moves leaves it behind, which condition StateIncomplete reports. Immutable."
         ),
     )

@@ -207,7 +207,7 @@ class ProcessorPipeline(UserCode):
             f" worker may use, see worker.resources, and at most {MAX_PROCESSES}. A process starts when its"
             " first shard comes. The memory request of a worker is 128 MiB plus 160 MiB for each process, the"
             " limit 256 MiB plus 384 MiB for each, unless worker.resources sets them; with 0 and without a"
-            " limit of cpu, the request is that of one process, and there is no limit of memory."
+            " limit of cpu, the request is enough for one process, and there is no limit of memory."
         ),
     )
     load_timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(

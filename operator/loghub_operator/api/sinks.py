@@ -123,7 +123,7 @@ class S3(ApiModel):
     )
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=fields.REGION)] | None = Field(
         default=None,
-        description="Region of the bucket. Default: that of the worker's environment, else us-east-1.",
+        description="Region of the bucket. Default: the region of the worker's environment, else us-east-1.",
     )
     virtual_hosted: bool = Field(
         default=False,
@@ -355,13 +355,13 @@ class KafkaSink(ApiModel):
     ] = Field(description="Brokers to connect to first: host:port, separated by commas.")
     topic: Annotated[str, Field(min_length=1, max_length=249, pattern=fields.KAFKA_TOPIC)] | None = Field(
         default=None,
-        description="The topic, which must exist. Default: that of the column topic of the query.",
+        description="The topic, which must exist. Default: the topic in the column topic of the query.",
     )
     tls: bool = Field(
         default=False,
         description=(
             "Connect with TLS. The key ca.crt of credentialsSecret, if it is there, has the certificates that"
-            " are trusted; otherwise those of the worker's image are."
+            " are trusted; otherwise the certificates of the worker's image are."
         ),
     )
     sasl: SaslMechanism | None = Field(

@@ -409,7 +409,7 @@ class Status(ApiModel):
     retry_log_groups: Count | None = Field(
         default=None,
         description=(
-            "Log groups that wait in the retry logstore, those of other groups that use it included. Absent "
+            "Log groups that wait in the retry logstore, also for other consumer groups that use it. Absent "
             "without one, and while unknown."
         ),
     )

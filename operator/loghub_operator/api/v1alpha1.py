@@ -105,7 +105,7 @@ class StartPosition(ApiModel):
     )
 
     def begin_end_or_unix_s(self) -> Literal["begin", "end"] | int:
-        """As workers and clients of the log service accept it."""
+        """The endpoint in the form that workers and clients of the log service accept."""
         match self.from_:
             case StartFrom.BEGIN:
                 return "begin"

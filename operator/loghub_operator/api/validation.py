@@ -87,5 +87,5 @@ class ApiModel(BaseModel):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the CR: camelCase, without the fields that are not set."""
+        """The model as it stands in the CR: camelCase, without the fields that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -24,7 +24,7 @@ class StateVolume(ApiModel):
         description="Size of the volume, which has Spark's temporary files too.",
     )
     storage_class_name: ObjectName | None = Field(
-        default=None, description="The storage class. Default: that of the cluster."
+        default=None, description="The storage class. Default: the class of the cluster."
     )
 
 

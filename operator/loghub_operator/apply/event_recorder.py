@@ -59,7 +59,7 @@ def series_of(count: int, last: Document) -> Document:
 BURST = 25  # of one group: client-go's default for one object
 REFILL_S = 300.0  # one more in five minutes: client-go's default
 MAX_GROUPS = 4096  # client-go's default size of the cache; 500 groups are the largest number that was run
-MAX_EVENTS = 64  # of one group
+MAX_EVENTS = 64  # of one group: more than there are reasons
 CONFLICT = 409  # RFC 9110, section 15.5.10
 
 

@@ -72,7 +72,7 @@ def server_context(pair: KeyPair, *, clients_ca: str) -> ssl.SSLContext:
 
 # Much longer than RENEW_AFTER_S of the server, which generates another one in time.
 VALID = timedelta(days=365)
-SKEW = timedelta(hours=1)  # between this clock and the clock of the client
+SKEW = timedelta(hours=1)  # between this clock and the clock of the client: far more than NTP leaves
 
 
 def self_signed(host: str, *, now_unix_s: float) -> KeyPair:

@@ -6,12 +6,12 @@ load.
 The metadata of a KEDA trigger, parsed and checked.
 
 ``consumerGroup``            name of the LogHubConsumerGroup, in the ScaledObject's own namespace
-``metric``                   desiredWorkers (default), lagLogGroups, lagSeconds or
-                             arrivalLogGroupsPerSecond
+``metric``                   desiredWorkers (default), lagLogGroups, retryLogGroups, lagSeconds,
+                             arrivalLogGroupsPerSecond or, with spec.subscription, backlogLogs
 ``targetValue``              target of the metric, greater than 0; default 1 for ``desiredWorkers``,
                              required for the other metrics
-``activationLagLogGroups``   the group is active while its lag is above this number of log groups;
-                             default 0
+``activationLagLogGroups``   the group is active while its lag is above this number of log groups, or the
+                             backlog of its subscription above this number of logs; default 0
 """
 
 import math
@@ -62,6 +62,12 @@ METRICS = (
         metric="loghub_arrival_log_groups_per_second",
         value=lambda metrics: metrics.arrival_per_s,
     ),
+    # Known for a subscription only, of which the three metrics in log groups are not known.
+    AutoscalingMetric(
+        keda_name="backlogLogs",
+        metric="loghub_subscription_backlog_logs",
+        value=lambda metrics: None if metrics.subscription is None else metrics.subscription.backlog_logs,
+    ),
 )
 BY_KEDA_NAME = {definition.keda_name: definition for definition in METRICS}
 BY_METRIC = {definition.metric: definition for definition in METRICS}
@@ -77,15 +83,17 @@ def current_value(definition: AutoscalingMetric, readings: GroupMetrics) -> floa
 
 
 def is_active(readings: GroupMetrics, *, above: float = 0.0) -> bool:
-    """Whether more than ``above`` log groups wait to be consumed or retried. Raises `UnknownValueError`.
+    """Whether more than ``above`` log groups, or logs of a subscription, wait to be consumed, or log groups
+    wait to be retried. Raises `UnknownValueError`.
 
     If the log service responded and a shard's lag is nevertheless unknown, the shard has logs but no
     checkpoint yet. Its lag becomes known only once a worker consumes it, so the group counts as active.
     """
-    begun = readings.lag_groups is not None
+    subscribes = readings.subscription is not None
+    begun = subscribes or readings.lag_groups is not None
     if not begun and readings.assignable:
         return True
-    lag = current_value(BY_KEDA_NAME["lagLogGroups"], readings)
+    lag = current_value(BY_KEDA_NAME["backlogLogs" if subscribes else "lagLogGroups"], readings)
     return lag > above or lag + current_value(BY_KEDA_NAME["retryLogGroups"], readings) > above
 
 

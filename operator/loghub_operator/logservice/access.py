@@ -248,7 +248,7 @@ class LogServiceAccess:
         return await self._pool.call(read_retries, client, resource, place, **self._reading)
 
     async def _dead_letter(self, resource: LogHubConsumerGroup) -> OtherLogstore | None:
-        """It may be in another project, which the group's own key reaches."""
+        """The dead letter may be in another project, which the group's own key reaches."""
         place, key = dead_letter_place(resource), self._accepted.last(resource.metadata.uid)
         if place is None or key is None or resource.metadata.deletion_timestamp is not None:
             return None

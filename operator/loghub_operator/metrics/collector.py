@@ -3,8 +3,8 @@
 Series of a group have the labels ``namespace`` and ``consumer_group``, the namespace and name of its
 LogHubConsumerGroup. An unknown value has no series at that time; a group whose reconciles fail loses all
 its series except ``loghub_operator_group_observed_timestamp_seconds``, and one that cannot be parsed or may
-not be observed has that and its conditions. The number of series is bounded by the number of groups, and that
-of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
+not be observed has that and its conditions. The number of series is bounded by the number of groups, and the
+series of single shards by `LOGHUB_MAX_SHARD_SERIES` over all groups.
 """
 
 from collections import Counter
@@ -19,13 +19,19 @@ from prometheus_client.registry import Collector
 from loghub_operator.api.status import ShardStateText
 from loghub_operator.metrics.operator_metrics import OperatorMetrics
 from loghub_operator.metrics.store import MetricsStore, StoredMetrics
-from loghub_operator.model.group_metrics import GroupMetrics
+from loghub_operator.model.group_metrics import GroupMetrics, SubscriptionMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _GROUP = "loghub_operator_group_"
 _LABELS = ["namespace", "consumer_group"]
 _STATES: tuple[str, ...] = get_args(ShardStateText)
 Value = Callable[[GroupMetrics], float | int | None]
+
+
+def _of_subscription(value: Callable[[SubscriptionMetrics], float | int | None]) -> Value:
+    """The value of a subscription; a consumer group has none."""
+    return lambda metrics: None if metrics.subscription is None else value(metrics.subscription)
+
 
 # Families with one series per group.
 _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
@@ -60,6 +66,46 @@ _GROUP_FAMILIES: tuple[tuple[str, str, Value], ...] = (
         "worker_log_groups_per_second",
         "Rate at which one worker consumes log groups, configured or measured.",
         lambda metrics: metrics.worker_per_s,
+    ),
+    (
+        "subscription_backlog_logs",
+        "Number of logs of a subscription that are not acknowledged.",
+        _of_subscription(lambda seen: seen.backlog_logs),
+    ),
+    (
+        "subscription_unacked_logs",
+        "Number of logs of a subscription that are at consumers and not acknowledged.",
+        _of_subscription(lambda seen: seen.unacked_logs),
+    ),
+    (
+        "subscription_redelivered_logs",
+        "Number of deliveries of a log of a subscription after the first, since the log service started.",
+        _of_subscription(lambda seen: seen.redelivered_logs),
+    ),
+    (
+        "subscription_consumers",
+        "Number of consumers that are connected to a subscription, of all objects and clients.",
+        _of_subscription(lambda seen: seen.consumers),
+    ),
+    (
+        "subscription_withheld",
+        "1 while logs of a subscription wait that the log service gives to no consumer, otherwise 0.",
+        _of_subscription(lambda seen: int(seen.withheld)),
+    ),
+    (
+        "subscription_arrival_logs_per_second",
+        "Rate at which logs of a subscription are written to the logstore.",
+        _of_subscription(lambda seen: seen.arrival_per_s),
+    ),
+    (
+        "subscription_acknowledged_logs_per_second",
+        "Rate at which logs of a subscription are acknowledged.",
+        _of_subscription(lambda seen: seen.acknowledged_per_s),
+    ),
+    (
+        "subscription_worker_logs_per_second",
+        "Rate at which one worker acknowledges logs of a subscription, configured or measured.",
+        _of_subscription(lambda seen: seen.worker_per_s),
     ),
     (
         "assignable_shards",

@@ -26,8 +26,25 @@ class ShardMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionMetrics:
+    """What a subscription has instead of lags and rates in log groups. ``consumers`` are connected, of all
+    objects and clients. ``withheld``: logs wait that the log service gives to no consumer.
+    """
+
+    backlog_logs: int | None = None
+    unacked_logs: int = 0
+    redelivered_logs: int = 0
+    consumers: int = 0
+    withheld: bool = False
+    arrival_per_s: float | None = None
+    acknowledged_per_s: float | None = None
+    worker_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetrics:
-    """One consumer group. ``lag_seconds`` is the largest of the shards', the other lags and rates are sums.
+    """One consumer group, or one subscription, of which lags and rates in log groups are unknown.
+    ``lag_seconds`` is the largest of the shards', the other lags and rates are sums.
 
     ``retry_groups``: log groups that wait in the retry logstore, 0 without one. ``dead_letter_groups``: those
     in the logstore of the dead letter, if it is one. ``worker_per_s``: log groups that one worker consumes
@@ -54,4 +71,5 @@ class GroupMetrics:
     assignable: int | None = None
     paused: bool = False
     shards: tuple[ShardMetrics, ...] = ()
+    subscription: SubscriptionMetrics | None = None
     at_unix_s: float

@@ -38,7 +38,7 @@ from loghub_operator.model.revision import Revision
 from loghub_operator.resources.services import METRICS_PORT
 from loghub_operator.resources.statefulset import CONTAINER
 
-TIMEOUT_S = 2.0  # for all workers of a group together
+TIMEOUT_S = 2.0  # for all workers of a group together: a pod that hangs delays its group no longer
 # A connection within a cluster takes milliseconds. Where a network policy drops the requests of many groups,
 # their reconciles wait for this, and the resyncs still keep up.
 CONNECT_S = 0.5

@@ -145,8 +145,8 @@ IN_FIRST_MANIFEST = (
 USED_BEFORE = "no checkpoint was changed, because a reset with this nonce was executed before; choose another"
 ELSEWHERE = "spec.endpoint changed to another log service, whose cursors are others,"
 HALFWAY = (
-    "the object was deleted before all checkpoints were committed: some are those of the reset, the others as"
-    " before; see `loghub group checkpoints`, and set all with `loghub group reset`"
+    "the object was deleted before all checkpoints were committed: some were reset, the others"
+    " were not; see `loghub group checkpoints`, and set all with `loghub group reset`"
 )
 OF_OTHERS = "the consumer group ceased to be this object's"
 IN_PROGRESS = (

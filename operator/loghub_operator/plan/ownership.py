@@ -181,9 +181,7 @@ def _after(peers: Iterable[Peer], now: float) -> str:
 
 
 def _writable_shards(before: OwnershipStatus | None, service: LogServiceObserved) -> int | None:
-    """As many as were found first, so that the shards that the operator adds later do not raise the bound for
-    them.
-    """
+    """The number that was observed first: shards that the operator adds do not raise their own bound."""
     if before is not None and before.writable_shards is not None:
         return before.writable_shards
     return sum(not shard.read_only for shard in service.shards) if isinstance(service, Available) else None

@@ -25,7 +25,7 @@ from loghub_service.connections.stalled import Budget, RequestMemory, StalledCli
 
 _log = structlog.get_logger("loghub_service.connections")
 _LENGTH_BYTES = 4  # the length before each frame of Kafka and of Pulsar
-_RETRY_S = 0.05  # between attempts to get memory that other connections use
+_RETRY_S = 0.05  # between attempts to get memory that other connections use: a commit takes less
 # The default of asyncio lets a connection that waits have 256 KiB in its buffer.
 _RECEIVED_BYTES = 16 << 10
 KIB = 1 << 10

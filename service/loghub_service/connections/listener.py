@@ -160,7 +160,7 @@ _log = structlog.get_logger("loghub_service.http")
 # iterations to read the first bytes of a new connection, which must happen before newer connections take its
 # place.
 _ACCEPTED_AT_ONCE = 8
-_PAUSE_S = 1.0  # after an error, for example if no file descriptor is free
+_PAUSE_S = 1.0  # after an error, for example if no file descriptor is free: without it a core is busy
 _HANDSHAKE_S = 10.0
 _SHUTDOWN_S = 5.0
 

@@ -79,7 +79,7 @@ class ServerTls:
         return context
 
 
-_GRACEFUL_S = 10  # for requests in progress when the service stops
+_GRACEFUL_S = 10  # for requests in progress when the service stops; Kubernetes kills it after 30 s
 
 
 class HttpServer(uvicorn.Server):

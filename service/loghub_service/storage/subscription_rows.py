@@ -102,7 +102,7 @@ def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
 
 def used_ordinals(connection: apsw.Connection) -> Iterator[tuple[int, int, str, int]]:
     """For each cursor with an acknowledgment: the logstore, the shard, the name of the subscription, and the
-    ordinal after that of the last group of which a log is acknowledged."""
+    ordinal after the last group of which a log is acknowledged."""
     for subscription in read_subscriptions(connection):
         for shard, cursor in subscription.cursors.items():
             stop = cursor.ranges[-1][1] if cursor.ranges else cursor.mark

@@ -213,7 +213,7 @@ class Delivery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadGroups:
     """Read log groups, from the one that holds ``first`` on, about ``max_logs`` logs, but at least a group.
-    ``number`` is that of the `GroupsLoaded` that answers it."""
+    ``number`` returns in the `GroupsLoaded` that answers it."""
 
     shard: int
     number: int

@@ -78,7 +78,7 @@ class KeyedQueue(SharedQueue):
         owner = self.owners.owner(slot)
         if owner is None:
             self.unowned.add(slot)
-        elif owner in self.ready and self._may_take(slot, owner):
+        elif self._may_take(slot, owner):
             heapq.heappush(self.ready[owner], (head, slot))
 
     def _head(self, slot: int) -> int | None:
@@ -162,7 +162,7 @@ class KeyedQueue(SharedQueue):
         room, ready = member.room(draft.limits), self.ready[number]
         while ready and len(positions) < room:
             position, slot = ready[0]
-            is_current = self._head(slot) == position and self._may_take(slot, number)
+            is_current = self._head(slot) == position  # else it is acknowledged
             if is_current and self.cursor.acked.is_beyond(position, draft.limits.max_ranges):
                 return
             heapq.heappop(ready)

@@ -186,7 +186,7 @@ class SharedQueue:
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         pending = self.members[consumer.number].pending
-        positions = [p for first, stop, _ in runs for p in range(first, stop) if p in pending]
+        positions = sorted({p for first, stop, _ in runs for p in range(first, stop) if p in pending})
         return runs_of(positions, self.counts) if positions else []
 
     def _delay(self, position: int, value: int, until_s: float) -> None:

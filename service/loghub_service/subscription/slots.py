@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFF  # MurmurHash3 computes in 32 bits
 
 
 # A hash in Python takes a microsecond for each few bytes, so a longer key is replaced by its digest: the slot
-# is then not that of Pulsar, and a client cannot stop the service with keys of a megabyte.
+# is then not Pulsar's, and a client cannot stop the service with keys of a megabyte.
 MAX_HASHED_BYTES = 1024
 CACHED_KEYS = 16_384  # of at most 16 MiB; the keys of a stream repeat
 

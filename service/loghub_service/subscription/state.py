@@ -230,7 +230,7 @@ class Cursor:
 
 
 def after(entry: LoadedEntry) -> int:
-    """The first position that may be that of a log after the entry."""
+    """The first position that a log after the entry may have."""
     return group_end(entry.first) if entry.is_last else entry.first + entry.logs
 
 

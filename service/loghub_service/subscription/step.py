@@ -408,7 +408,7 @@ def _load(draft: DispatchDraft, cursor: Cursor) -> None:
 
 
 def _change_state(draft: DispatchDraft, cursor: Cursor) -> None:
-    """Each change is that of one reason, so a shard may go through several states."""
+    """Each change has one reason, so a shard may go through several states."""
     while (trigger := _trigger(draft, cursor)) is not None:
         old, cursor.state = cursor.state, transition(cursor.state, trigger)
         draft.outcome.transitions.append(CursorTransition(cursor.shard, old, cursor.state, trigger))

@@ -11,7 +11,13 @@ from loghub_operator.metrics.collector import CONTENT_TYPE, OperatorExposition
 from loghub_operator.metrics.operator_metrics import OperatorMetrics, metered_connect
 from loghub_operator.metrics.store import MetricsStore
 from tests.fakes.fake_log_service import MemoryServer
-from tests.loghub_operator.support.group_metrics import HandClock, condition, readings, store
+from tests.loghub_operator.support.group_metrics import (
+    HandClock,
+    condition,
+    readings,
+    store,
+    subscription_readings,
+)
 
 Labels = dict[str, str]
 HERE = {"namespace": "shop", "consumer_group": "access"}
@@ -19,7 +25,7 @@ UNITS = ("_seconds", "_bytes", "_total", "_info", "_per_second")
 # A number of something, said in the name.
 COUNTED = (
     "_log_groups", "_logs", "_shards", "_groups", "_condition", "_suspended", "_leader", "_dropped", "_hot",
-    "_fds", "_uncapped", "_recommended", "_desired", "_ready",
+    "_fds", "_uncapped", "_recommended", "_desired", "_ready", "_consumers", "_withheld",
 )  # fmt: skip
 
 
@@ -44,6 +50,21 @@ def samples(exposition: str) -> dict[str, list[tuple[Labels, float]]]:
 def of(exposition: str, name: str, **labels: str) -> float:
     (value,) = [value for have, value in samples(exposition)[name] if have == HERE | labels]
     return value
+
+
+def test_a_subscription_has_series_in_logs_and_none_in_log_groups() -> None:
+    exposition = text(store(subscription_readings()))
+    prefix = "loghub_operator_group_"
+    assert of(exposition, f"{prefix}subscription_backlog_logs") == 700
+    assert of(exposition, f"{prefix}subscription_unacked_logs") == 50
+    assert of(exposition, f"{prefix}subscription_redelivered_logs") == 3
+    assert of(exposition, f"{prefix}subscription_consumers") == 6
+    assert of(exposition, f"{prefix}subscription_withheld") == 0
+    assert of(exposition, f"{prefix}subscription_arrival_logs_per_second") == 90.0
+    assert of(exposition, f"{prefix}subscription_acknowledged_logs_per_second") == 80.0
+    assert of(exposition, f"{prefix}subscription_worker_logs_per_second") == 20.0
+    assert f"{prefix}lag_log_groups" not in samples(exposition)
+    assert f"{prefix}subscription_backlog_logs" not in samples(text(store(readings())))
 
 
 def test_each_group_has_its_series() -> None:

@@ -6,7 +6,13 @@ import pytest
 
 from loghub_operator.autoscaling.metric_catalog import BY_KEDA_NAME, current_value, is_active
 from loghub_operator.metrics.store import UnknownGroupError, UnknownValueError, fresh_s
-from tests.loghub_operator.support.group_metrics import HandClock, condition, readings, store
+from tests.loghub_operator.support.group_metrics import (
+    HandClock,
+    condition,
+    readings,
+    store,
+    subscription_readings,
+)
 
 
 def test_updated_metrics_become_stale_and_fresh_again() -> None:
@@ -137,6 +143,18 @@ def test_active_is_lag_above_the_threshold() -> None:
     assert is_active(readings(lag_groups=11), above=10)
 
 
+def test_a_subscription_is_active_while_its_backlog_is_above_the_threshold() -> None:
+    assert is_active(subscription_readings(backlog_logs=11), above=10)
+    assert not is_active(subscription_readings(backlog_logs=10), above=10)
+    with pytest.raises(UnknownValueError, match="loghub_subscription_backlog_logs"):
+        is_active(subscription_readings(backlog_logs=None))
+    for metric in ("lagLogGroups", "arrivalLogGroupsPerSecond"):
+        with pytest.raises(UnknownValueError):
+            current_value(BY_KEDA_NAME[metric], subscription_readings())
+    with pytest.raises(UnknownValueError):
+        current_value(BY_KEDA_NAME["backlogLogs"], readings())
+
+
 def test_what_waits_to_be_retried_is_active() -> None:
     """Nobody would hand it over when its time comes."""
     assert is_active(readings(lag_groups=0, retry_groups=1))
@@ -162,11 +180,16 @@ def test_an_unavailable_log_service_leaves_activity_unknown() -> None:
 
 
 def test_the_offered_metrics_are_the_defined_ones() -> None:
-    values = {metric: current_value(definition, readings()) for metric, definition in BY_KEDA_NAME.items()}
+    group, subscription = readings(), subscription_readings()
+    values = {
+        metric: current_value(definition, subscription if metric == "backlogLogs" else group)
+        for metric, definition in BY_KEDA_NAME.items()
+    }
     assert values == {
         "desiredWorkers": 2.0,
         "lagLogGroups": 1200.0,
         "retryLogGroups": 0.0,
         "lagSeconds": 42.25,
         "arrivalLogGroupsPerSecond": 12.5,
+        "backlogLogs": 700.0,
     }

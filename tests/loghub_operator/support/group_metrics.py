@@ -5,7 +5,7 @@ from typing import Any
 
 from loghub_operator.api.status import Condition
 from loghub_operator.metrics.store import MetricsStore
-from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
+from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics, SubscriptionMetrics
 
 
 @dataclass(slots=True)
@@ -43,6 +43,20 @@ def readings(name: str = "access", *, namespace: str = "shop", **numbers: Any) -
         "at_unix_s": 1_800_000_000.0,
     }
     return GroupMetrics(namespace=namespace, name=name, **(reported | numbers))
+
+
+def subscription_readings(name: str = "access", **numbers: Any) -> GroupMetrics:
+    seen: dict[str, Any] = {
+        "backlog_logs": 700,
+        "unacked_logs": 50,
+        "redelivered_logs": 3,
+        "consumers": 6,
+        "arrival_per_s": 90.0,
+        "acknowledged_per_s": 80.0,
+        "worker_per_s": 20.0,
+    }
+    in_groups = dict.fromkeys(("lag_groups", "arrival_per_s", "consumed_per_s", "worker_per_s", "assignable"))
+    return readings(name, **in_groups, subscription=SubscriptionMetrics(**(seen | numbers)))
 
 
 def condition(kind: str, status: Any) -> Condition:

@@ -1,6 +1,6 @@
 """What holds for every subscription, and for every step of its dispatcher.
 
-A queue is told by the type of its subscription, not by its class, so that a copy of the rules can be checked.
+A queue is recognized by the type of its subscription, not by its class, so that a copy of the rules can be checked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -150,7 +150,7 @@ def _check_shared(
         if member.pending:
             values |= member.pending
             out[number] += len(member.pending)
-            assert all([queue.out[position] is member for position in member.pending])
+            assert all(queue.out[position] is member for position in member.pending)
     values |= {position: value for position, (_, value) in queue.delayed.items()}
     assert values.keys() == below
     assert list(queue.members) == sorted(queue.members, key=lambda number: queue.members[number].turn)
@@ -338,4 +338,5 @@ def _check_counts(before: Mapping[int, int], event: Event, after: SharedQueue) -
     for position, count in after.counts.items():
         if count > before.get(position, 0):
             assert isinstance(event, Redeliver)
+            assert event.is_counted
             assert count == before.get(position, 0) + 1

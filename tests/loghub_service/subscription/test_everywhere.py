@@ -1,5 +1,4 @@
-"""A consumer of all shards: those that are born later, what it allows, what it gives back, changed
-settings."""
+"""A consumer of all shards: shards that are born later, what it allows and gives back, changed settings."""
 
 import pytest
 

@@ -111,6 +111,14 @@ def test_acknowledgments_one_by_one_and_up_to_a_position() -> None:
     assert (of.mark, of.subscription.consumers[1].unacked) == (G3, 0)
 
 
+def test_a_run_beyond_the_last_log_of_its_group_is_one_up_to_the_next_group() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(3, 1))
+    of.join(1, permits=9)
+    of.apply(Ack(shard=0, runs=[(1, 5), (0, 1)]))
+    assert (of.mark, of.ranges) == (position_of(1), ())
+    assert of.subscription.consumers[1].unacked == 1
+
+
 def test_an_acknowledgment_that_comes_twice_saves_nothing() -> None:
     of = Dispatcher(EXCLUSIVE, plain(3, 3))
     of.join(1, permits=3)

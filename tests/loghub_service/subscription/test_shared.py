@@ -51,6 +51,25 @@ def test_a_consumer_gets_no_more_than_its_permits_and_its_limit_of_unacknowledge
     assert of.taken(1) == [4]
 
 
+def test_what_a_consumer_acknowledges_in_one_shard_makes_room_for_logs_of_another() -> None:
+    of = Dispatcher(SHARED, plain(2), plain(3), limits=SubscriptionLimits(max_unacked_of_consumer=2))
+    of.join(1, permits=9, shards=(0, 1))
+    assert of.taken(1) == [0, 1]
+    of.ack(0, 1, shard=0)
+    assert of.taken(1) == [0, 1]
+    assert of.subscription.shards[1].queue.unacked == 2
+    of.apply(LeaveSubscription(consumer=1))
+    assert of.subscription.full == {}
+
+
+def test_what_is_still_out_is_known_in_whichever_order_it_is_asked() -> None:
+    of = Dispatcher(SHARED, plain(9))
+    of.join(1, permits=9)
+    consumer, queue = of.subscription.consumers[1], of.subscription.shards[0].queue
+    of.ack(6)
+    assert queue.still_out(consumer, [(5, 7, 0), (8, 9, 0), (7, 8, 0), (5, 6, 0)]) == [(5, 6, 0), (7, 9, 0)]
+
+
 def test_permits_beyond_the_limit_are_cut() -> None:
     of = Dispatcher(SHARED, (), limits=SubscriptionLimits(max_permits=2))
     of.join(1, permits=5)

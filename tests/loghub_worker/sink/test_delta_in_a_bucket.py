@@ -83,7 +83,7 @@ def test_keys_are_read_again_and_never_shown(server: S3Server, tmp_path: Path) -
     opened(sink, 10)
     keys = server.credentials(tmp_path / "keys", secret_access_key="wrongSecret")
     for attempt in (lambda: deliver(sink, 10, 20), lambda: opened(sink, 10)):
-        with pytest.raises(OSError, match="secretAccessKey is not that of accessKeyId") as refused:
+        with pytest.raises(OSError, match="secretAccessKey does not belong to accessKeyId") as refused:
             attempt()
         assert not any(word in str(refused.value) for word in ("wrongSecret", server.access_key_id))
     server.credentials(keys.parent / "keys")

@@ -229,7 +229,7 @@ def test_executors_without_the_keys_say_which_folder_they_lack(
         sink.check(spark.range(0))
     sink._executors._files = executors
     (keys / "secretAccessKey").write_text("wrongSecret")
-    with pytest.raises(OSError, match="secretAccessKey is not that of accessKeyId") as refused:
+    with pytest.raises(OSError, match="secretAccessKey does not belong to accessKeyId") as refused:
         # Many more rows than the task has taken when it ends.
         sink.write(spark.range(300_000).selectExpr("id", "id + 1 AS next"), "w-0-aa")
     assert not any(word in str(refused.value) for word in ("wrongSecret", S3Server.access_key_id))

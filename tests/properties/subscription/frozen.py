@@ -180,7 +180,7 @@ def _thaw_ordered(frozen: FrozenOrdered, queue: OrderedQueue) -> OrderedQueue:
 def _thaw_shared(frozen: FrozenShared, queue: SharedQueue, rules: SimpleNamespace) -> None:
     queue.served = frozen.served
     for number, pending in frozen.pending:  # in the order of the turns
-        member = queue.members[number] = rules.Member(queue.cursor.members[number])
+        member = queue.members[number] = rules.Member(queue.cursor.members[number], queue.cursor.shard)
         if pending:
             member.pending.update(pending)
             queue.out.update(dict.fromkeys(member.pending, member))

@@ -1,9 +1,9 @@
-"""Random lives of a subscription over a log that grows, longer than a search can follow every order of events.
+"""Random lives of a subscription over a log that grows, longer than a search can follow.
 
 A search takes a subscription apart after each step. Here the same one goes on, with what its heaps have
-gathered, until the service restarts. The log has groups of several logs, groups that were lost, groups that an
-ordered type cuts into entries, and groups with a time; it splits, and its shards expire. Loads bring any number
-of groups, and may be answered when they are too late. Requests may be wrong in each way that is refused or
+gathered, until the service restarts. The log has groups of several logs, groups that were lost, groups that
+are cut into entries, and groups with a time; it splits, and its shards expire. Loads bring any number of
+groups, and may be answered when they are too late. Requests may be wrong in each way that is refused or
 rejected. What must hold for each step, says `tests.loghub_service.subscription.invariants`; in the end, all
 logs are taken and acknowledged.
 """
@@ -16,7 +16,9 @@ from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
+    Allow,
     Appended,
+    ChangeSettings,
     DelayPassed,
     DispatchOutcome,
     Event,
@@ -45,8 +47,11 @@ from tests.properties.numbered_states import Coverage
 from tests.properties.subscription.system import DELAY_S, count
 
 HIGH = SLOTS - 1
-MAX_SHARDS, MAX_GROUPS = 4, 12  # of a life
+MAX_SHARDS, MAX_GROUPS = 4, 16  # of a life
 LAST_EVENTS = 40  # in the message of a failure
+Slots = tuple[SlotRange, ...] | None
+CHOSEN: tuple[Slots, ...] = (((0, 0),), ((9, 9),), ((1, 9), (HIGH, HIGH)), ((0, HIGH),))
+BAD: tuple[Slots, ...] = ((), ((3, 2),), ((1, 2), (2, 3)), None)
 LIMITS = (
     SubscriptionLimits(
         max_consumers=3,
@@ -57,7 +62,7 @@ LIMITS = (
         look_ahead=2,
         max_loaded=3,
     ),
-    SubscriptionLimits(max_permits=9, max_ranges=6, max_unacked=12, look_ahead=5, max_loaded=6),
+    SubscriptionLimits(max_permits=9, max_ranges=3, max_unacked=12, look_ahead=5, max_loaded=6),
 )
 
 
@@ -86,16 +91,18 @@ class Life:
     def run(self, steps: int) -> None:
         """Take so many steps, and then everything that is left."""
         chances = {
-            self._append: 8,
+            self._append: 9,
             self._answer: 14,
-            self._ack: 14,
-            self._flow: 10,
-            self._join: 5,
+            self._ack: 9,
+            self._flow: 8,
+            self._allow: 6,
+            self._join: 6,
             self._redeliver: 6,
             self._leave: 2,
-            self._ack_up_to: 2,
-            self._time_passes: 3,
-            self._split: 1,
+            self._ack_up_to: 3,
+            self._time_passes: 2,
+            self._change_settings: self.seed % 4 == 1,
+            self._split: self.seed % 3 == 0,
             self._drop_shard: 1,
             self._seek_or_expire: 1,
             self._restart: 1,
@@ -112,13 +119,12 @@ class Life:
     def _step(self, event: Event) -> DispatchOutcome:
         self._story.append(event)
         subscription, before = self._subscription, known(self._subscription)
-        outcome: DispatchOutcome = self._rules.step(
-            subscription, event, now=self._now, limits=self._limits
-        )
+        outcome: DispatchOutcome = self._rules.step(subscription, event, now=self._now, limits=self._limits)
         stored = {shard: StoredLogs(tuple(groups)) for shard, groups in self._groups.items()}
         check_step(before, event, outcome, subscription, stored)
         check_state(subscription, stored, self._limits)
         self._check_deadline()
+        self._check_still_out()
         count(self._coverage, event, outcome)
         self._loads += outcome.loads
         for delivery in outcome.deliveries:
@@ -134,6 +140,25 @@ class Life:
             for until_s, _ in cursor.queue.delayed.values()  # type: ignore[attr-defined]
         ]
         assert self._rules.next_deadline(self._subscription) == min(delayed, default=None)
+
+    def _check_still_out(self) -> None:
+        """Of the newest deliveries of one shard, what each consumer has."""
+        if not self._delivered:
+            return
+        shard = self._delivered[-1][0]
+        cursor = self._subscription.shards.get(shard)
+        runs = [(p, p + 1, 0) for of, p in self._delivered[-6:] if of == shard]
+        for number, consumer in cursor.members.items() if cursor is not None else ():
+            assert cursor is not None
+            still = cursor.queue.still_out(consumer, runs)
+            found = {p for first, stop, _ in still for p in range(first, stop)}
+            if self._subscription.settings.type.is_ordered:
+                is_active = cursor.queue.active is consumer  # type: ignore[attr-defined]
+                expected = {p for p, _, _ in runs if is_active and p < cursor.read and p not in cursor.acked}
+            else:
+                pending = cursor.queue.members[number].pending  # type: ignore[attr-defined]
+                expected = {p for p, _, _ in runs if p in pending}
+            assert found == expected
 
     # -- the log
 
@@ -186,8 +211,7 @@ class Life:
     def _entries(self, load: LoadGroups, ordinal: int) -> list[LoadedEntry]:
         slots = self._groups[load.shard][ordinal]
         until_s = self._times.get((load.shard, ordinal), 0.0)
-        is_cut = self._subscription.settings.type.is_ordered and ordinal % 2 == 1
-        size = 1 if is_cut else len(slots) or 1
+        size = len(slots) or 1 if ordinal % 2 else 1
         return [
             LoadedEntry(
                 position_of(ordinal, at),
@@ -219,22 +243,22 @@ class Life:
         self._numbers += 1
         chance = self._dice.random()
         kind = self._subscription.settings.type if chance < 0.9 else self._dice.choice(list(SubscriptionType))
-        shards = tuple(shard for shard in self._shards if self._dice.random() < 0.8)
+        shards: tuple[int, ...] | None = tuple(shard for shard in self._shards if self._dice.random() < 0.8)
+        shards = None if chance < 0.3 else shards if chance < 0.97 else (99,)
         self._step(
             Join(
                 consumer=self._numbers,
                 name=self._dice.choice("ab"),
                 type=kind,
-                shards=shards if chance < 0.97 else (99,),
+                shards=shards,
                 priority=self._dice.choice((0, 0, 1)),
                 slots=self._slots() if self._chooses else None,
             )
         )
 
-    def _slots(self) -> tuple[SlotRange, ...] | None:
-        some: tuple[tuple[SlotRange, ...] | None, ...] = (((0, 0),), ((9, 9),), ((1, 9), (HIGH, HIGH)), ((0, HIGH),))
-        bad: tuple[tuple[SlotRange, ...] | None, ...] = ((), ((3, 2),), ((1, 2), (2, 3)), None)
-        return self._dice.choice(some if self._dice.random() < 0.9 else bad)
+    def _slots(self) -> Slots:
+        """Of one in ten, they are not legal, or missing."""
+        return self._dice.choice(CHOSEN if self._dice.random() < 0.9 else BAD)
 
     def _leave(self) -> None:
         self._step(LeaveSubscription(consumer=self._consumer()))
@@ -242,10 +266,17 @@ class Life:
     def _flow(self) -> None:
         self._step(Flow(consumer=self._consumer(), permits=self._dice.randrange(-1, 6)))
 
+    def _allow(self) -> None:
+        only = frozenset(shard for shard in self._shards if self._dice.random() < 0.7)
+        only_some = only if self._dice.random() < 0.3 else None
+        self._step(Allow(consumer=self._consumer(), permits=self._dice.randrange(6), only=only_some))
+
     def _ack(self) -> None:
         """Mostly of what was delivered."""
         shard, runs = self._shard(), list[tuple[int, int]]()
         delivered = [position for of, position in self._delivered if of == shard]
+        if self.seed % 4 == 1:
+            delivered = delivered[1::2]  # many ranges with a hole before each
         for _ in range(self._dice.randrange(1, 4)):
             is_out = bool(delivered) and self._dice.random() < 0.8
             first = self._dice.choice(delivered) if is_out else self._position(shard)
@@ -270,6 +301,7 @@ class Life:
                 shard=shard,
                 runs=runs if self._dice.random() < 0.7 else None,
                 delay_s=self._dice.choice((0.0, DELAY_S, 3 * DELAY_S)),
+                is_counted=self._dice.random() < 0.7,
             )
         )
 
@@ -283,6 +315,13 @@ class Life:
         shard = self._shard()
         kind = self._dice.choice((SeekTo, Expired))
         self._step(kind(shard=shard, position=self._position(shard)))
+
+    def _change_settings(self) -> None:
+        kind, in_order = self._dice.choice(list(SubscriptionType)), self._dice.random() < 0.7
+        if self._dice.random() < 0.3:  # else it is refused, unless nobody is there
+            for consumer in tuple(self._subscription.consumers):
+                self._step(LeaveSubscription(consumer=consumer))
+        self._step(ChangeSettings(type=kind, in_order=in_order, key=self._dice.choice(((), ("field",)))))
 
     def _restart(self) -> None:
         """With what is durable, and without consumers."""
@@ -304,7 +343,9 @@ class Life:
         kind, shards = self._subscription.settings.type, tuple(self._shards)
         self._step(Join(consumer=-1, name="", type=kind, shards=shards))
         for _ in range(4 * MAX_SHARDS * MAX_GROUPS):
-            if all(cursor.state is SubscriptionState.FINISHED for cursor in self._subscription.shards.values()):
+            if all(
+                cursor.state is SubscriptionState.FINISHED for cursor in self._subscription.shards.values()
+            ):
                 break
             self._now += DELAY_S
             self._step(DelayPassed())

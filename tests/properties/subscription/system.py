@@ -292,7 +292,9 @@ class SubscriptionModel:
         """What the newest load of a shard finds."""
         cursor = subscription.shards[shard]
         loaded = self._loaded(shard, cursor.loaded, cursor.end)
-        entries = [entry._replace(not_before_s=entry.not_before_s and now + DELAY_S) for entry in loaded.entries]
+        entries = [
+            entry._replace(not_before_s=entry.not_before_s and now + DELAY_S) for entry in loaded.entries
+        ]
         return replace(loaded, load=cursor.load, entries=entries)
 
     # -- liveness

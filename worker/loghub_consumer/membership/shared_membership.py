@@ -26,7 +26,7 @@ from loghub_consumer.resumption import ShardIncarnation
 log = structlog.get_logger()
 
 
-class Exchange(Protocol):
+class MembershipExchange(Protocol):
     """How the positions of the shards reach the reader, and how the reader reports."""
 
     def write_positions(self, positions: Positions) -> None:
@@ -90,7 +90,7 @@ class SharedState:
     def __init__(
         self,
         membership: Membership,
-        exchange: Exchange,
+        exchange: MembershipExchange,
         clock: Clock,
         *,
         random: Callable[[], float] = without_jitter,

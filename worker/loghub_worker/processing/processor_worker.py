@@ -62,7 +62,7 @@ def available_cores(cpu_max: Path = CPU_MAX) -> int:
         return allowed
 
 
-STEP_S = 0.2  # how often the drain file and the processes are checked
+STEP_S = 0.2  # how often the drain file and the processes are checked; a drain begins as late
 RESTART_S = 1.0  # the first pause after a process has ended; a new one is there in about a second
 MIN_BUFFERED_BYTES = 32 << 20  # three answers of a pull of 10 MiB, so that shards are read while others work
 

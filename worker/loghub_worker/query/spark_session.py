@@ -49,8 +49,8 @@ log = structlog.get_logger()
 
 SCHEME = "spark://"
 LOOPBACK = "127.0.0.1"
-CONNECT_S = 5.0  # for one of the masters to accept a connection
-EXECUTORS_S = 60.0  # for the first executor to run
+CONNECT_S = 5.0  # for one of the masters to accept a connection: a firewall that drops it gives no error
+EXECUTORS_S = 60.0  # for the first executor to run: its JVM starts in seconds, its image is there
 PODS_S = 240.0  # for the first executor if its image may have to be pulled, or its node be started
 LOOK_S = 0.1  # the first executor takes seconds, and a look is a call into the JVM
 MUST_BE = "; it must be a standalone master of the worker's release of Spark"

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 # Attempts after which an unreadable state is given up: all shards of the worker wait for it, and later
 # attempts would fail as well.
 STATE_ATTEMPTS = 3
-LOOK_S = 0.1  # how often the positions are read while a batch waits for them
+LOOK_S = 0.1  # how often the positions are read, in memory, while a batch waits for them
 # How Spark begins its messages if the state belongs to another query, or is gone.
 UNFIT = (
     "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",

@@ -42,7 +42,7 @@ from loghub_worker.spark_errors import SPARK_ERRORS
 
 Columns = Sequence[tuple[str, str]]  # names and types, as in `DataFrame.dtypes`: not whether one may be null
 SHOWN = 5  # differences: a message is read by people
-MAX_TYPE_CHARS = 200  # of a struct of many fields
+MAX_TYPE_CHARS = 200  # of a struct of many fields, so that the rest of the message is read
 
 
 def difference(checked: Columns, actual: Columns) -> str | None:

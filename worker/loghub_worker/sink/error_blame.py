@@ -35,7 +35,7 @@ _NETWORK_OUTAGES = frozenset(
     )
 )
 _SPARK = "org.apache.spark."
-_NO_DRIVER = "No suitable driver"  # due to the settings, though the code is that of a connection
+_NO_DRIVER = "No suitable driver"  # due to the settings, though the code means a connection
 _WRAPPER = "[TASK_WRITE_FAILED]"  # Spark's words for any error of the format
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from loghub.atomic_file import sync_all
 
 NONE = -1  # no batch
-FLUSH_ATTEMPTS = 10  # while Spark removes old files
+FLUSH_ATTEMPTS = 10  # each fails only because Spark has just removed another old file
 _STORE_FILE = re.compile(r"\.?(\d+)[._].*")
 # The beginning of a file of checksums, which Hadoop keeps next to a file, and how many bytes each CRC-32
 # covers.

@@ -15,11 +15,12 @@ from loghub_operator.api.status import (
     Status,
 )
 from loghub_operator.api.v1alpha1 import Metadata
-from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics
-from loghub_operator.model.observed import ShardObserved
+from loghub_operator.model.group_metrics import GroupMetrics, ShardMetrics, SubscriptionMetrics
+from loghub_operator.model.observed import Available, ShardObserved
 from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import ShardRates, formula, rounded
+from loghub_operator.plan.scaling.subscribed import WITHHELD
 
 MAX_STEPS = 10  # the bound of the field in the CRD
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)
@@ -88,18 +89,19 @@ def group_metrics(metadata: Metadata, decision: ScalingDecision, *, run: int) ->
     logs = [shard.lag_logs for shard in shards]
     ages = [shard.lag_s for shard in shards]
     unknown = service is None
+    subscribes = decision.group.subscribes
     return GroupMetrics(
         namespace=metadata.namespace,
         name=metadata.name,
         mode=decision.group.scaling.mode,
-        lag_groups=decision.measured.lag_groups,
+        lag_groups=None if subscribes else decision.measured.lag_groups,
         lag_logs=None if None in logs or unknown else sum(number or 0 for number in logs),
         retry_groups=inputs.retry_groups,
         dead_letter_groups=None if dead_letter is None else dead_letter.log_groups,
         lag_seconds=None if None in ages or unknown else max((age or 0.0 for age in ages), default=0.0),
-        arrival_per_s=inputs.arrival_per_s,
-        consumed_per_s=decision.measured.consumed_per_s,
-        worker_per_s=inputs.worker_per_s,
+        arrival_per_s=None if subscribes else inputs.arrival_per_s,
+        consumed_per_s=None if subscribes else decision.measured.consumed_per_s,
+        worker_per_s=None if subscribes else inputs.worker_per_s,
         wanted=None if decision.replica_range is None else decision.replica_range.wanted,
         recommended=decision.recommendation.workers,
         applied=run,
@@ -107,12 +109,31 @@ def group_metrics(metadata: Metadata, decision: ScalingDecision, *, run: int) ->
         assignable=inputs.assignable,
         paused=decision.suspended,
         shards=tuple(_shard(shard, decision) for shard in shards),
+        subscription=None if service is None else _subscription(service, decision),
         at_unix_s=decision.group.at_unix_s,
     )
 
 
+def _subscription(service: Available, decision: ScalingDecision) -> SubscriptionMetrics | None:
+    seen, inputs = service.subscription, decision.inputs
+    if seen is None:
+        return None
+    return SubscriptionMetrics(
+        backlog_logs=seen.backlog_logs,
+        unacked_logs=seen.unacked_logs,
+        redelivered_logs=seen.redelivered_logs,
+        consumers=len(service.consumers or ()),
+        withheld=seen.state in WITHHELD,
+        arrival_per_s=inputs.arrival_per_s,
+        acknowledged_per_s=decision.measured.consumed_per_s,
+        worker_per_s=inputs.worker_per_s,
+    )
+
+
 def _shard(shard: ShardObserved, decision: ScalingDecision) -> ShardMetrics:
-    rates = decision.measured.shards.get(shard.shard, ShardRates(arrival_per_s=None, consumed_per_s=None))
+    unknown = ShardRates(arrival_per_s=None, consumed_per_s=None)
+    measured = {} if decision.group.subscribes else decision.measured.shards
+    rates = measured.get(shard.shard, unknown)
     return ShardMetrics(
         shard=shard.shard,
         state=shard.state,

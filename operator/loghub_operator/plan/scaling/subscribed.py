@@ -2,7 +2,7 @@
 
 A subscription is measured as a whole, in logs: written is what is acknowledged and what is not, consumed is
 what is acknowledged, and lag is the backlog. These three continue as the cursors of a shard do, so the rates,
-the formula and the windows are those of a group. Workers are not bound to shards, so the number of shards
+the formula and the windows of a group apply. Workers are not bound to shards, so the number of shards
 limits a type only where a shard has one active worker, and one worker's rate is its part of the whole.
 
 There are cases in which more workers have nothing to do, although the backlog grows: the log service
@@ -20,7 +20,7 @@ from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.scaling.gate import ScalingGate
 
 WHOLE = 0  # instead of the number of a shard
-_WITHHELD = {
+WITHHELD = {
     SubscriptionState.WAITS_FOR_ROOM: "too many logs wait for an acknowledgment, so no others are delivered",
     SubscriptionState.UNOWNED: "logs have keys that no consumer has",
 }
@@ -57,7 +57,7 @@ def cannot_help(service: LogServiceObserved, failures: ShardFailures) -> Scaling
     """Why more workers would have nothing to do; None if they would, or if that is not known."""
     if not isinstance(service, Available) or service.subscription is None:
         return None
-    message = _WITHHELD.get(service.subscription.state) or _waiting_for(service, failures)
+    message = WITHHELD.get(service.subscription.state) or _waiting_for(service, failures)
     return ScalingGate(reason=ActiveReason.MORE_CANNOT_HELP, message=message) if message else None
 
 

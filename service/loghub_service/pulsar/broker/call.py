@@ -1,5 +1,6 @@
 """What all connections of a broker share, and the bounds on what Pulsar clients may occupy."""
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -147,3 +148,4 @@ class PulsarBroker:
     auto_create: bool
     is_tls: bool
     watchers: dict[NamesWatcher, None] = field(default_factory=dict)
+    large_commands: asyncio.Lock = field(default_factory=asyncio.Lock)  # that are decoded

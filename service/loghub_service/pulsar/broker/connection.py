@@ -92,8 +92,8 @@ class PulsarConnection(FrameConnection):
         super().buffer_updated(nbytes)
 
     async def is_alive(self) -> bool:
-        """Ask the client whether it is there, and end the connection if nothing comes. Whoever asks meanwhile
-        gets the same answer."""
+        """Ask the client whether it is there, and end the connection if nothing comes. Calls in the meantime
+        get the same answer."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._ask())
         return await asyncio.shield(self._asking)

@@ -1,6 +1,6 @@
 """The commands of consumers and readers.
 
-A consumer belongs to one shard. Its subscription is that of the logstore: what begins, which types exclude
+A consumer belongs to one shard. Its subscription belongs to the logstore: what begins, which types exclude
 each other and what is acknowledged is decided in `loghub_service.subscription`. A command for a consumer that
 is not here (any more) is an error if it has a request id, and nothing otherwise: clients send some after a
 SEEK.
@@ -303,20 +303,22 @@ async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck)
             ServerError.NOT_ALLOWED_ERROR,
             "a cumulative acknowledgement needs an Exclusive or a Failover subscription",
         )
-    for message in command.message_id:
-        try:
+    stop = 0
+    try:
+        for message in command.message_id:
             logs = 0 if message.entry_id == ids.BEFORE_FIRST else await _logs_of(consumer, message)
-            stop = ids.acknowledged_up_to(message, logs=logs)
-        except BadId as error:
-            raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
-        if consumer.joined:
-            outcome = consumer.dispatch.apply(AckUpTo(shard=consumer.partition, stop=stop))
-            if outcome.refusal is not None:
-                raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, outcome.refusal.value)
-            if outcome.rejected:
-                raise RefusedCommand(
-                    ServerError.NOT_ALLOWED_ERROR, "the acknowledgement lies behind the last message"
-                )
+            stop = max(stop, ids.acknowledged_up_to(message, logs=logs))
+    except BadId as error:
+        raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
+    if not consumer.joined:
+        return
+    outcome = consumer.dispatch.apply(AckUpTo(shard=consumer.partition, stop=stop))
+    if outcome.refusal is not None:
+        raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, outcome.refusal.value)
+    if outcome.rejected:
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR, "the acknowledgement lies behind the last message"
+        )
 
 
 async def _logs_of(consumer: PulsarConsumer, message: MessageIdData) -> int:

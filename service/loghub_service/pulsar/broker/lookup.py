@@ -1,7 +1,7 @@
 """The commands about topics: their partitions, where they are served, and their names.
 
 A logstore is always a topic with partitions, also if it has one shard: a client that heard of none would
-never see a split. Their number is that of all ids that were ever given, so that it never falls; an id whose
+never see a split. Their number counts all ids that were ever given, so that it never falls; an id whose
 shard is gone is a partition in which nothing arrives.
 """
 

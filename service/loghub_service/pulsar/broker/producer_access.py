@@ -49,7 +49,7 @@ class Joined(Generic[C]):
 
 @dataclass(slots=True)
 class PartitionProducers(Generic[C]):
-    """The producers of one partition. ``topic_epoch`` is that of the last exclusive one, if there was any."""
+    """The producers of one partition. ``topic_epoch`` is the epoch of the last exclusive producer, if any."""
 
     topic_epoch: int | None = None
     _connected: dict[Hashable, C] = field(default_factory=dict)

@@ -253,7 +253,8 @@ def _fail(stored: "asyncio.Future[int | None]", error: BaseException) -> None:
 
 
 def need_of(opened: MessageEntry, *, max_bytes: int) -> Need:
-    """As the metadata says. What it promises in excess is refused before it is decompressed."""
+    """The memory that the message needs, as its metadata says. A payload in excess of that is refused before
+    it is decompressed."""
     metadata, payload = opened
     is_plain = (metadata.compression or 0) == CompressionType.NONE
     raw = len(payload) if is_plain else min(metadata.uncompressed_size or 0, max_bytes)

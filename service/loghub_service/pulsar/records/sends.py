@@ -220,7 +220,7 @@ def _message(metadata: MessageMetadata | SingleMessageMetadata, payload: bytes, 
         [(each.key, each.value.encode()) for each in metadata.properties],
         min(event_ms or publish_ms, _MAX_LOG_MS),
     )
-    # That of a message alone is the number in the command.
+    # The sequence of a message alone is the number in the command.
     sequence = (metadata.sequence_id or 0) if isinstance(metadata, SingleMessageMetadata) else 0
     late_event_ms = event_ms if event_ms > _MAX_LOG_MS else None
     return _Message(record, metadata.ordering_key, flags, sequence, late_event_ms)

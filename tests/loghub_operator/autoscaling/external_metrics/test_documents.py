@@ -31,6 +31,7 @@ def test_discovery_names_the_group_its_version_and_every_metric() -> None:
         "loghub_retry_log_groups",
         "loghub_lag_seconds",
         "loghub_arrival_log_groups_per_second",
+        "loghub_subscription_backlog_logs",
     ]
     assert all(one["namespaced"] for one in resource_list()["resources"])
 

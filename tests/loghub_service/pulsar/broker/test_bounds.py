@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from loghub_service.http.server import ServerTls
+from loghub_service.pulsar.broker import session
 from loghub_service.pulsar.broker.call import EntryCache, PulsarBrokerLimits
 from loghub_service.pulsar.broker.connection import PulsarConnection
 from loghub_service.pulsar.broker.delivery import Outgoing
 from loghub_service.pulsar.broker.dispatch_entries import EntryLengths
 from loghub_service.pulsar.records.entries import EntryToSend
+from loghub_service.pulsar.wire.frames import CommandFrame, decode_frame
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_service.pulsar.broker.pulsar_place import (
     KEY,
@@ -21,12 +23,14 @@ from tests.loghub_service.pulsar.broker.pulsar_place import (
     PROJECT,
     Client,
     PulsarPlace,
+    frame,
     run,
     subscription,
 )
 from tests.loghub_service.pulsar.broker.test_consumers import payloads
 
 pytestmark = pytest.mark.tools
+FIRST = {"ledgerId": 0, "entryId": 0}
 UNREAD = 300_000  # bytes, more than a connection has in memory for a client that does not read
 GROUPS = 80  # of 100 kB: more than the kernel keeps for a connection
 
@@ -149,6 +153,41 @@ def test_the_sizes_of_unacknowledged_entries_are_rarely_looked_through() -> None
     lengths.drop_below(9_990)
     assert sorted(lengths.logs) == list(range(9_990, 10_000))
     assert not lengths.are_many
+
+
+def test_large_commands_of_several_clients_are_decoded_one_in_a_turn_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 50 ms, in which nobody else is served."""
+    turn, decoded_in = 0, list[int]()
+
+    def noted(frame: bytes) -> CommandFrame:
+        if len(frame) > 50_000:
+            decoded_in.append(turn)
+        return decode_frame(frame)
+
+    monkeypatch.setattr(session, "decode_frame", noted)
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def scenario(place: PulsarPlace) -> None:
+        clients = [await place.client() for _ in range(4)]
+        for client in clients:
+            await client.subscribe(kind="Shared")
+        counting = asyncio.create_task(turns())
+        large = frame("redeliverUnacknowledgedMessages", consumer_id=0, message_ids=[FIRST] * 10_000)
+        for client in clients:
+            client.writer.write(large)
+        for client in clients:
+            await client.drained()
+        counting.cancel()
+        assert len(set(decoded_in)) == len(decoded_in) == len(clients)
+
+    run(scenario, tmp_path / "d")
 
 
 def test_a_million_permits_are_a_number(tmp_path: Path) -> None:

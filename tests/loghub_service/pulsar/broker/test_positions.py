@@ -141,7 +141,7 @@ def test_the_last_message_and_the_mark_have_the_form_of_the_consumer(
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
 def test_the_last_message_is_one_that_arrives(tmp_path: Path, kind: str) -> None:
-    """What is too large for a message is left out. A reader that is told to wait for it would wait for the
+    """What is too large for a message is left out. A reader that has to wait for it would wait for the
     next log."""
 
     async def scenario(place: PulsarPlace) -> None:

@@ -62,7 +62,7 @@ def test_a_message_in_the_form_raw_keeps_everything() -> None:
 
 @pytest.mark.parametrize("event_ms", [(1 << 32) * 1000, 1 << 45, (1 << 64) - 1])
 def test_an_event_time_that_no_log_can_have_is_kept_with_the_origin(event_ms: int) -> None:
-    """The time of a log ends in the year 2106. A client whose message is refused sends it again for ever."""
+    """The time of a log ends in the year 2106. A client whose message is refused sends it again forever."""
     latest_ms = (1 << 32) * 1000 - 1
     group, _, origin = sent(alone(TestMessage(event_ms=event_ms)))
     assert logs_of(group) == [(latest_ms, [("value", b"value")])]

@@ -327,7 +327,7 @@ class AddedFile:
     stats: str
 
     def action(self) -> AddAction:
-        """As delta-rs takes it."""
+        """The file in the form that delta-rs takes."""
         return AddAction(
             path=self.path,
             size=self.size,

@@ -56,11 +56,11 @@ _CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]
 _ADVICE = {
     "NoSuchBucket": "create the bucket, or correct spec.pipeline.sink",
     "AccessDenied": "the access key needs s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject",
-    "SignatureDoesNotMatch": "secretAccessKey is not that of accessKeyId",
+    "SignatureDoesNotMatch": "secretAccessKey does not belong to accessKeyId",
     "InvalidAccessKeyId": "the storage does not know accessKeyId",
     "ExpiredToken": "renew accessKeyId, secretAccessKey and sessionToken",
-    "PermanentRedirect": "set s3.region to that of the bucket",
-    "AuthorizationHeaderMalformed": "set s3.region to that of the bucket",
+    "PermanentRedirect": "set s3.region to the region of the bucket",
+    "AuthorizationHeaderMalformed": "set s3.region to the region of the bucket",
     "SlowDown": "the storage limits the rate of requests; the worker tries again",
 }
 
@@ -271,7 +271,7 @@ def _parts(endpoint: str) -> SplitResult:
 
 
 def _is_address(host: str) -> bool:
-    """As for any client of HTTP: a host that ends in a number is an IPv4 address, or invalid."""
+    """Whether clients of HTTP take the host for an address: one that ends in a number is IPv4, or invalid."""
     return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
