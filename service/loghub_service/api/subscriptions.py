@@ -255,7 +255,9 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
                 stop = min(stop, first + wanted - skipped)
                 if first < stop:
                     skipped += stop - first
-                    runs.append((first, group_end(begin) if stop == begin + size else stop))
+                    runs.append((first, stop))
+                    if stop == begin + size:
+                        runs.append((stop, group_end(begin)))
             if runs:
                 dispatch.apply(Ack(shard=cursor.shard, runs=runs))
         if after <= position:
