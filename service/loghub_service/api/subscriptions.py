@@ -50,9 +50,9 @@ from loghub_service.subscription.state import Cursor, SubscriptionSettings
 from loghub_service.subscriptions import RegisteredSubscription, TooManySubscriptions
 
 T = TypeVar("T")
-_MAX_UNIX_S = 1 << 40
+_MAX_UNIX_S = 1 << 40  # as in GetCursor
 _SKIP_LOGS = 1_000  # that are read at once to be skipped
-_SKIP_BYTES = 1 << 20
+_SKIP_BYTES = 1 << 20  # of the log groups that are read for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _check_key(spec: SubscriptionSpec) -> None:
 def _change(engine: Engine, found: FoundSubscription, settings: SubscriptionSettings) -> None:
     if not found.saved.state.settings.is_durable:
         raise failure(
-            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} is that of a client's reader: use another name"
+            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} belongs to a reader of a client: use another name"
         )
     with opened(engine, found) as dispatch:
         change = ChangeSettings(type=settings.type, in_order=settings.in_order, key=settings.key)

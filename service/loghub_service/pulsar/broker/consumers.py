@@ -390,7 +390,7 @@ async def unsubscribe(session: PulsarSession, command: wire.CommandUnsubscribe) 
 
 
 def _others_at(consumer: PulsarConsumer) -> list[int]:
-    """The other consumers of the same shard, by their numbers. Those of HTTP have all shards."""
+    """The other consumers of the same shard, by their numbers. Consumers over HTTP have all shards."""
     return [
         other.number
         for other in consumer.dispatch.consumers.values()
