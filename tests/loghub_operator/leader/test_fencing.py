@@ -19,6 +19,7 @@ WRITES = {
     "delete_shard",
     "put_logs", "create_group", "update_group", "delete_group", "heartbeat", "update_checkpoint",
     "save_checkpoints", "leave",
+    "create_subscription", "delete_subscription", "seek_subscription", "skip_subscription", "exchange",
 }  # fmt: skip
 
 

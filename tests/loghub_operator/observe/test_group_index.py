@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from loghub.domain.subscription import SubscriptionType
 from loghub_operator.api import parse_resource
 from loghub_operator.api.labels import FINALIZER
 from loghub_operator.clients.kube import KubeError
 from loghub_operator.model.observed import Peer
+from loghub_operator.model.subscription import SubscriptionKind
 from loghub_operator.observe.group_index import GroupIndex
 from loghub_operator.plan.ownership import owner_of
 from loghub_operator.plan.subject import peer
 from loghub_operator.settings import Settings
-from tests.loghub_operator.support.examples import Document, document, resource
+from tests.loghub_operator.support.examples import Document, document, resource, subscribed
 
 FIRST, SECOND = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
@@ -235,3 +237,37 @@ def test_an_object_that_was_released_claims_no_group(finalizers: list[str], clai
     on.update(with_access(consumer_group("one", uid="uid-1")))
     on.update(with_access(consumer_group("one", uid="uid-1", **leaving)))
     assert names(on.peers_of(own())) == claims
+
+
+def subscription(name: str, kind: str = "Shared", **metadata: Any) -> Document:
+    spec = subscribed(kind, {"consumerGroup": "shared"})
+    return document(spec, name=name, creationTimestamp=FIRST, **metadata)
+
+
+def test_a_subscription_is_another_thing_than_a_group_of_its_name() -> None:
+    known = index()
+    known.update(consumer_group("group"))
+    known.update(subscription("theirs", "KeyShared"))
+    assert names(known.peers_of(own())) == ["default/group"]
+    (theirs,) = known.peers_of(own(subscribed("Shared")))
+    assert str(theirs) == "default/theirs"
+    assert theirs.subscription == SubscriptionKind(type=SubscriptionType.KEY_SHARED, in_order=True)
+
+
+def test_access_to_a_subscription_is_no_access_to_a_group_of_its_name() -> None:
+    known = index()
+    stored = with_access(subscription("theirs", uid="uid-2"))
+    known.update(stored)
+    assert known.peers_of(own(subscribed("Shared")))[0].access_since == ""
+    stored["status"]["ownership"]["group"] = "demo/access/subscription/shared"
+    known.update(stored)
+    assert known.peers_of(own(subscribed("Shared")))[0].access_since == FIRST
+
+
+@pytest.mark.parametrize("broken", [{"type": "Other"}, {}, "Shared", {"type": "Shared", "key": ["a"]}])
+def test_a_subscription_that_cannot_be_read_claims_nothing(broken: object) -> None:
+    known = index()
+    given = subscription("theirs")
+    given["spec"]["subscription"] = broken
+    known.update(given)
+    assert known.peers_of(own(subscribed("Shared"))) == ()

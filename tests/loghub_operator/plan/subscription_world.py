@@ -48,11 +48,14 @@ class Pod:
 
 @dataclass
 class World:
-    """``others`` are connected consumers that are no workers of the object."""
+    """``others`` are connected consumers that are no workers of the object. ``apart``: the workers run, and
+    are not connected for the moment.
+    """
 
     spec: Document
     stored: SubscriptionKind | None = None
     others: tuple[str, ...] = ()
+    apart: bool = False
     peers: tuple[Peer, ...] = ()
     unavailable: Unavailable | None = None
     state: SubscriptionState | None = None
@@ -92,7 +95,8 @@ class World:
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        return (*self.members, *self.others) if self.stored is not None else ()
+        own = () if self.apart else self.members
+        return (*own, *self.others) if self.stored is not None else ()
 
     def round(self) -> tuple[Action, ...]:
         """One reconcile, and the time until the next one."""

@@ -121,6 +121,15 @@ def test_the_type_does_not_change_under_consumers_of_others_and_they_are_named()
     assert one.rounds(4).condition("Ready")[:2] == ("True", "Running")
 
 
+def test_the_type_does_not_change_while_a_worker_may_connect_at_any_moment() -> None:
+    one = running()
+    one.apart = True
+    one.edit({"subscription": {"type": "Failover"}})
+    assert "UpdateGroup" not in kinds(one.round())
+    one.apart = False
+    assert one.rounds(6).condition("Ready")[:2] == ("True", "Running")
+
+
 def test_another_priority_restarts_the_workers_without_stopping_all() -> None:
     one = running()
     one.edit({"subscription": {"priority": 2}})
@@ -225,12 +234,13 @@ def test_a_subscription_that_a_partner_uses_is_kept() -> None:
     assert (one.released, one.stored) == (True, SHARED)
 
 
-def test_an_object_of_an_endpoint_without_subscriptions_is_released_at_once() -> None:
-    one = world(spec={"deletionPolicy": "Delete"})
+def test_an_object_whose_endpoint_lost_its_subscriptions_is_released_once_no_worker_is_left() -> None:
+    """Of one that had subscriptions: nothing is left to delete, so nothing is waited for but the workers."""
+    one = running(spec={"deletionPolicy": "Delete"})
     one.unavailable = UNSUPPORTED
-    one.rounds(2)
     one.delete()
-    assert RemoveFinalizer() in one.round()
+    one.rounds(6)
+    assert RemoveFinalizer() in one.done
 
 
 def test_a_subscription_that_is_gone_is_made_again_and_its_loss_is_an_event() -> None:
