@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from loghub.domain.log_position import index_of, ordinal_of, position_of
+from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionType, worst_state
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
@@ -50,9 +50,9 @@ from loghub_service.subscription.state import Cursor, SubscriptionSettings
 from loghub_service.subscriptions import RegisteredSubscription, TooManySubscriptions
 
 T = TypeVar("T")
-_MAX_UNIX_S = 1 << 40  # 30,000 years: in microseconds it still fits into 63 bits
+_MAX_UNIX_S = 1 << 40  # as in GetCursor
 _SKIP_LOGS = 1_000  # that are read at once to be skipped
-_SKIP_BYTES = 1 << 20  # that are read at once, so that many large logs take little memory
+_SKIP_BYTES = 1 << 20  # of the log groups that are read for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _check_key(spec: SubscriptionSpec) -> None:
 def _change(engine: Engine, found: FoundSubscription, settings: SubscriptionSettings) -> None:
     if not found.saved.state.settings.is_durable:
         raise failure(
-            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} belongs to a client's reader: use another name"
+            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} belongs to a reader of a client: use another name"
         )
     with opened(engine, found) as dispatch:
         change = ChangeSettings(type=settings.type, in_order=settings.in_order, key=settings.key)
@@ -254,8 +254,10 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
             for first, stop in list(cursor.acked.gaps(begin, begin + size)):
                 stop = min(stop, first + wanted - skipped)
                 if first < stop:
-                    runs.append((first, stop))
                     skipped += stop - first
+                    runs.append((first, stop))
+                    if stop == begin + size:
+                        runs.append((stop, group_end(begin)))
             if runs:
                 dispatch.apply(Ack(shard=cursor.shard, runs=runs))
         if after <= position:

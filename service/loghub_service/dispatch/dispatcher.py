@@ -342,8 +342,8 @@ def _read_group(
 
 
 class Dispatches:
-    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` are given to
-    consumers."""
+    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` numbers
+    the consumers."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.numbers = count(1)
