@@ -7,13 +7,13 @@ from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_worker.metrics import Figures, answer
 from loghub_worker.state.ledger import StateFigures
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 
 
 def test_the_state_of_a_stateful_pipeline_is_in_the_status_and_the_metrics() -> None:
     figures = StateFigures(rows=5, bytes=600, watermark_ms=1500, late_rows=3, late_unix_s=940.0)
     status = status_of(
-        Membership(MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)),
+        member_of(Membership(MembershipTimings(interval_s=5, timeout_s=30, margin_s=4))),
         name="w-0",
         now=Moment(monotonic_s=103, unix_s=1000.0),
         error=ReportedError(),
