@@ -112,7 +112,7 @@ def _produce(client: pulsar.Client, topic: str, messages: int, batch: int) -> No
     # Batches have one size at both sides, however fast these are.
     batching = {
         "batching_enabled": bool(batch),
-        "batching_max_messages": max(batch, 1),
+        "batching_max_messages": max(batch, 2),
         "batching_max_publish_delay_ms": 10_000,
     }
     producer = client.create_producer(topic, block_if_queue_full=True, **batching)

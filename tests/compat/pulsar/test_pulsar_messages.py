@@ -112,7 +112,7 @@ def chunk_of(name: str, number: int, *, producer: int) -> bytes:
 def test_of_two_messages_in_alternating_chunks_a_client_with_room_for_one_gives_up_the_older(
     place: Place, language: str, acked: bool
 ) -> None:
-    """What becomes of the older one, the setting of the client says. Go's library has it come again always."""
+    """The setting of the client says what becomes of the older one; in Go it always comes again."""
     topic, client = place.partition(), place.client(language)
     with PulsarConnection(place.url.removeprefix("pulsar://"), place.token) as writer:
         for producer in (1, 2):
