@@ -13,6 +13,7 @@ import zstandard
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loghub.wire.loggroup import raw_logs
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import EntryToSend, GroupToSend
@@ -110,7 +111,7 @@ def sent(
 
 
 def stored(group: bytes, origin: PulsarOrigin | None, *, raw: bool = True) -> GroupToSend:
-    return GroupToSend(ORDINAL, group, origin, RECEIVED_MS, raw)
+    return GroupToSend(ORDINAL, group, origin, RECEIVED_MS, raw, logs=sum(1 for _ in raw_logs(group)))
 
 
 @dataclass(frozen=True, kw_only=True)
