@@ -86,7 +86,7 @@ def lag(  # noqa: PLR0913 - each is an option
 
 
 def _every(client: LogHub, logstore: str, kind: str | None) -> list[Record]:
-    """All readers of the logstore, or those of one kind: `KAFKA` or `SUBSCRIPTION`."""
+    """All readers of the logstore, or the readers of one kind: `KAFKA` or `SUBSCRIPTION`."""
     records = []
     if kind is None:
         records += [_of_sls(client, logstore, one.name) for one in client.list_groups(logstore)]
