@@ -7,7 +7,7 @@ import time
 import pytest
 
 from loghub_service.pulsar.wire.codec import encode
-from loghub_service.pulsar.wire.frames import encode_entry, entry_frame
+from loghub_service.pulsar.wire.frames import encode_entry
 from loghub_service.pulsar.wire.producers import (
     CommandProducer,
     CommandProducerSuccess,
@@ -20,6 +20,7 @@ from tests.compat.pulsar.clients import values
 from tests.compat.pulsar.places import Place
 from tests.compat.representatives import representative
 from tests.loghub.expensive_pulsar import PulsarConnection
+from tests.loghub_service.pulsar.client_messages import entry_frame
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
