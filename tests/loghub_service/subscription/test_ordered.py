@@ -267,9 +267,9 @@ def test_an_acknowledgment_up_to_the_middle_of_a_group_that_is_done_settles_the_
     assert of.subscription.consumers[1].unacked == 1
 
 
-def test_what_was_acknowledged_before_a_consumer_came_is_not_read() -> None:
+def test_what_was_acknowledged_before_it_was_read_is_not_read() -> None:
     subscription = create(SubscriptionSettings(type=EXCLUSIVE), {0: ShardStart(end=position_of(3))})
-    step(subscription, AckUpTo(shard=0, stop=position_of(2)), now=0.0)
     step(subscription, Join(consumer=1, name="", type=EXCLUSIVE, shards=(0,)), now=0.0)
+    step(subscription, AckUpTo(shard=0, stop=position_of(2)), now=0.0)
     (load,) = step(subscription, Flow(consumer=1, permits=1), now=0.0).loads
     assert load.first == position_of(2)
