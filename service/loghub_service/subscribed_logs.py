@@ -117,6 +117,7 @@ class SubscribedLogstore:
             origin=pulsar_origin_of(entry.group),
             received_ms=entry.received_us // 1000,
             raw=self.form is RecordForm.RAW,
+            logs=entry.logs,
         )
 
     async def position_at(self, shard: int, unix_ms: int) -> int:

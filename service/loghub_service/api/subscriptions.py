@@ -17,7 +17,6 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
 from loghub.wire.cursor import Position
 from loghub.wire.errors import Code
-from loghub.wire.loggroup import raw_logs
 from loghub.wire.subscriptions import (
     MAX_KEY_FIELD_CHARS,
     MAX_KEY_FIELDS,
@@ -267,7 +266,7 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
 
 
 def _size_of(group: GroupToSend) -> tuple[int, int]:
-    return group.ordinal, sum(1 for _ in raw_logs(group.group))
+    return group.ordinal, group.logs
 
 
 def _decoded(request: Request, kind: type[T]) -> T:

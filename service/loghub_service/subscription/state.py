@@ -33,7 +33,7 @@ class SubscriptionLimits:
     # about 4 bytes on disk.
     max_ranges: int = 10_000
     # Logs of a shard that are out or wait, in ordered types log groups; maxUnackedMessagesPerSubscription,
-    # but for ordered types, which Pulsar does not limit. Each takes about 200 bytes of memory.
+    # but for ordered types, which Pulsar does not limit. Each takes up to 144 bytes of memory.
     max_unacked: int = 200_000
     max_unacked_of_consumer: int = 50_000  # maxUnackedMessagesPerConsumer; not in ordered types, as in Pulsar
     look_ahead: int = 1_000  # logs of Key_Shared that wait for their consumer while others pass them

@@ -14,7 +14,7 @@ from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.metrics import Figures, answer
 from loghub_worker.state.ledger import StateFigures, StateIdentity, StateLedger, Why
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 
 OURS = StateIdentity(pipeline="sql", reset="")
 SHARD = ShardIncarnation(shard=0, created=1)
@@ -217,7 +217,7 @@ def test_late_rows_stay_known_after_the_state_is_removed(tmp_path: Path, is_rest
 def test_the_state_of_a_stateful_pipeline_is_in_the_status_and_the_metrics() -> None:
     figures = StateFigures(rows=5, bytes=600, watermark_ms=1500, late_rows=3, late_unix_s=940.0)
     status = status_of(
-        Membership(MembershipTimings(interval_s=5, timeout_s=30, margin_s=4)),
+        member_of(Membership(MembershipTimings(interval_s=5, timeout_s=30, margin_s=4))),
         name="w-0",
         now=Moment(monotonic_s=103, unix_s=1000.0),
         error=ReportedError(),
