@@ -4,9 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loghub.client.port import Credentials
+from loghub.domain.subscription import SubscriptionType
+from loghub.wire.subscriptions import Exchange
 from loghub_service.access_keys import Right
 from loghub_service.http import routes
 from loghub_service.log_setup import MAX_LINES
@@ -34,6 +37,8 @@ KEYS = {
     },
     "sts": {"projects": ["*"], "rights": ["read"], "securityToken": "a-token"},
 }
+SUBSCRIPTIONS = "/_loghub/v1/logstores/access/subscriptions"
+EXCHANGE = msgspec.msgpack.encode(Exchange(consumer="c", type=SubscriptionType.SHARED))
 # One request of each API: the right, method, path, query and body.
 ApiRequest = tuple[Right, str, str, dict[str, str], bytes]
 REQUESTS: list[ApiRequest] = [
@@ -69,6 +74,12 @@ REQUESTS: list[ApiRequest] = [
     ),
     (Right.READ, "POST", "/_loghub/v1/logstores/access/ends", {}, b'{"0":""}'),
     (Right.READ, "GET", "/_loghub/v1/kafka/groups", {}, b""),
+    (Right.READ, "GET", SUBSCRIPTIONS, {}, b""),
+    (Right.READ, "PUT", f"{SUBSCRIPTIONS}/s", {}, b'{"type":"Shared"}'),
+    (Right.READ, "GET", f"{SUBSCRIPTIONS}/s", {}, b""),
+    (Right.READ, "POST", f"{SUBSCRIPTIONS}/s/seek", {}, b'{"position":"end"}'),
+    (Right.READ, "POST", f"{SUBSCRIPTIONS}/s/skip", {}, b'{"shard":0}'),
+    (Right.READ, "POST", f"{SUBSCRIPTIONS}/s/exchange", {}, EXCHANGE),
     (Right.WRITE, "POST", "/logstores/access/shards/lb", {}, b"-"),
     (Right.WRITE, "POST", "/logstores/access/shards/route", {"key": "0" * 32}, b"-"),
     (Right.WRITE, "POST", "/logstores/access", {}, b"-"),
@@ -77,6 +88,7 @@ REQUESTS: list[ApiRequest] = [
     (Right.ADMIN, "POST", "/logstores/access/shards/0", {"action": "split"}, b""),
     (Right.ADMIN, "DELETE", "/logstores/access/shards/0", {}, b""),
     (Right.ADMIN, "DELETE", "/logstores/access/consumergroups/n", {}, b""),
+    (Right.ADMIN, "DELETE", f"{SUBSCRIPTIONS}/s", {}, b""),
     (Right.ADMIN, "DELETE", "/logstores/access", {}, b""),
     (Right.ADMIN, "POST", "/", {}, b"{}"),
     (Right.ADMIN, "PUT", "/", {}, b"{}"),

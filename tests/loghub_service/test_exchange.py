@@ -12,8 +12,9 @@ import pytest
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire.subscriptions import Exchange, LeaseGrain, Nack
+from loghub_service.retention import Retention
 from loghub_service.settings import Limits
-from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, create, put, status_of
+from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess, in_process
 from tests.loghub_service.test_budgets import settle
 
@@ -460,3 +461,71 @@ def test_whole_log_groups_are_not_dealt_and_what_is_no_exchange_is_refused(tmp_p
             assert reply.code == "ParameterInvalid"
 
     run(tmp_path, scenario)
+
+
+@ALL
+def test_expired_logs_leave_a_waiting_subscription_and_the_next_ones_come(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        engine = service.engine
+        retention = Retention(engine)
+        await create(service, kind)
+        for number in range(20):
+            await put(service, f"{number} " + "x" * 600)  # several segments
+        one = SubscribedConsumer(service, "one", kind)
+        first = await one.receive(1)
+        assert len(first) == 1
+        service.clock.now_s += 40 * 86_400.0
+        await retention.look()
+        engine.dispatches.look()
+        status = await status_of(service)
+        assert status.backlog_logs is not None
+        assert status.backlog_logs < 10
+        assert status.unacked_logs <= status.backlog_logs
+        await put(service, "new")
+        service.engine.sessions.look()
+        got: list[str] = []
+        while "new" not in got:
+            got += await one.receive(50)
+        assert len(got) <= status.backlog_logs + 1
+        await one.ack_all()
+        assert (await status_of(service)).backlog_logs == 0
+
+    run(tmp_path, scenario)
+
+
+def test_an_answer_that_finds_no_memory_is_refused_and_comes_with_the_same_number(tmp_path: Path) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, SHARED)
+        await put(service, "x" * 5000)
+        one = SubscribedConsumer(service, "one", SHARED)
+        await one.exchange()
+        responses = service.app.budgets[2]
+        responses.used += responses.limit
+        wanted = {"max_logs": 10, "max_bytes": 1 << 20, "wait_s": 60.0, "number": 1}
+        assert await one.code(**wanted) == "ServerBusy"
+        responses.used -= responses.limit
+        assert one.take(await one.exchange(**wanted)) == ["x" * 5000]
+
+    run(tmp_path, scenario)
+
+
+def test_a_key_with_the_most_polls_settles_and_gets_no_logs(tmp_path: Path) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, SHARED)
+        await put(service, "a", "b")
+        one, other = (SubscribedConsumer(service, name, SHARED) for name in ("one", "other"))
+        assert await one.receive() == ["a", "b"]
+        await other.exchange()
+        waits = asyncio.create_task(other.receive())
+        await waiting(service)
+        acks = by_shard(sorted(one.got)[:1])
+        refused = {"number": 2, "max_logs": 5, "wait_s": 60.0, "acks": acks}
+        assert await one.code(**refused) == "ServerBusy"
+        assert (await status_of(service)).backlog_logs == 1
+        assert [consumer.permits for consumer in (await status_of(service)).consumers] == [0, 100]
+        await put(service, "c")
+        assert await waits == ["c"]
+
+    run(tmp_path, scenario, limits=Limits(polls_per_key=1))

@@ -188,6 +188,29 @@ def test_consumers_of_both_endpoints_share_the_logs_of_one_subscription(tmp_path
     run_pulsar(scenario, tmp_path / "d")
 
 
+def test_a_consumer_over_http_takes_over_from_a_client_of_pulsar(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(topic=PARTITION, name="s", kind="Failover", permits=10, consumer_name="b")
+        for value in (b"1", b"2", b"3"):
+            await place.put(value)
+        first, *_ = await client.receive(3)
+        at = {"ledgerId": first.id[0], "entryId": first.id[1]}
+        await client.call("ack", "ackResponse", consumer_id=0, ack_type=0, message_id=[at])
+        http = of_place(place)
+        one = SubscribedConsumer(http, "a", SubscriptionType.FAILOVER)
+        while not (await one.exchange()).active:
+            await asyncio.sleep(0)
+        assert await one.receive(50) == ["2", "3"]
+        await one.ack_all()
+        await one.exchange(leave=True)
+        await place.put(b"4")
+        (message,) = await client.receive(1)
+        assert message.payloads == (b"4",)
+
+    run_pulsar(scenario, tmp_path / "d")
+
+
 def of_place(place: PulsarPlace) -> InProcess:
     """The application over the engine of a Pulsar endpoint."""
     return InProcess(place.engine, place.clock)

@@ -120,6 +120,8 @@ class SessionTable:
         before = self._by_name.get((session.subscription, session.name))
         if before is not None:
             self.remove(before)
+        if self._looked_s is None:
+            self._looked_s = session.seen_s
         self._by_id[session.id] = session
         self._by_name[session.subscription, session.name] = session
 
