@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loghub.contract.worker import FailingShard, KeptState, ShardProgress, WorkerStatus
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.failure.policy import ShardTotals
+from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.remote_processor import ProcessorCounts
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.metrics.collector import OperatorExposition
@@ -51,7 +52,7 @@ def in_use(folder: Path) -> dict[str, list[Metric]]:
         state=KeptState(rows=1, bytes=2, watermark_s=3.0, late_rows=4, late_age_s=None),
     )
     totals = {0: ShardTotals(failed_attempts=1)}
-    of_processor = processor_counters(ProcessorCounts(), FailureReport(totals=totals), [])
+    of_processor = processor_counters(ProcessorCounts(), FailureReport(totals=totals), [], DeliveryCounts())
     of_query = query_counters(QueryTotals(), totals)
     counters = {one.name: one for one in (*of_processor, *of_query)}
     service = asyncio.run(_service(folder, is_busy=True))

@@ -1,4 +1,8 @@
-"""One Spark session for all tests of a process that need one: a JVM's start costs more than most of them."""
+"""One Spark session for all tests of a process that need one: a JVM's start costs more than most of them.
+
+Each test runs a few queries over a few rows, so Spark interprets them: to generate code, which the JVM has to
+compile, takes a tenth of the session's CPU time. Workers that are processes run generated code.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import PYTHON_PATH
+
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
     from pyspark.sql import SparkSession
 
 CODE = "code"  # folder for the user modules of the tests
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture(scope="session")
@@ -29,11 +36,16 @@ def spark(spark_state: Path) -> "Iterator[SparkSession]":
 
     (spark_state / CODE).mkdir()
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    session = start_spark(
-        worker_config("http://unused", ParquetSink(path="/unused"), cores=2),
-        spark_state,
-        class_archive=Path(archive) if archive else None,
-        code=spark_state / CODE,
-    )
+    config = worker_config("http://unused", ParquetSink(path="/unused"), cores=2)
+    config.spark_conf.update(INTERPRETED)
+    with pytest.MonkeyPatch.context() as patch:
+        # Of Spark's processes; this one may still start a command line, which has rich.
+        patch.setenv("PYTHONPATH", PYTHON_PATH)
+        session = start_spark(
+            config,
+            spark_state,
+            class_archive=Path(archive) if archive else None,
+            code=spark_state / CODE,
+        )
     yield session
     session.stop()

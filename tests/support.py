@@ -187,7 +187,7 @@ class ServiceProcess:
         return subprocess.Popen(
             [sys.executable, "-m", self._module, *arguments],
             cwd=ROOT,
-            env={**os.environ, **self._environment},
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH} | self._environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

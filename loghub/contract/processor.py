@@ -37,7 +37,7 @@ def retry_group(consumer_group: str, logstore: str) -> str:
 class ProcessorSubscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The workers are consumers of a subscription, whose name is the consumer group's, in place of members of
     a group. The operator creates it; a worker only joins. `priority` means the same as in
-    `loghub_consumer.settings.SubscriptionSettings`."""
+    `loghub_consumer.settings.SubscriptionOptions`."""
 
     type: SubscriptionType
     priority: int = 0

@@ -409,7 +409,9 @@ class WorkerReason(StrEnum):
     worker reads its other shards. PROCESSOR_FAILED: a method of the processor other than process raised an
     error, such as initialize; it is called again. PROCESS_ENDED: a process in which processors run was
     killed, often because memory ran out, or ended itself; it is started again, and its logs are processed
-    again. Raise worker.resources, or lower processor.processes."""
+    again. Raise worker.resources, or lower processor.processes. SUBSCRIPTION_UNSUPPORTED: the endpoint is not
+    the embedded service, which alone has subscriptions. SUBSCRIPTION_NOT_FOUND: the subscription does not
+    exist; the operator creates it."""
 
     INVALID_PIPELINE = "InvalidPipeline"
     PIPELINE_FAILED = "PipelineFailed"
@@ -437,6 +439,8 @@ class WorkerReason(StrEnum):
     POSITION_BEYOND_END = "PositionBeyondEnd"
     PROCESSOR_FAILED = "ProcessorFailed"
     PROCESS_ENDED = "ProcessEnded"
+    SUBSCRIPTION_UNSUPPORTED = "SubscriptionUnsupported"
+    SUBSCRIPTION_NOT_FOUND = "SubscriptionNotFound"
 
 
 class ShardProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,22 @@ EXAMPLES = {
     "group reset": (
         "loghub group reset access readers --to 1h --dry-run",
         "loghub group reset access readers --to begin --shard 0 --shard 1",
+        "loghub group reset access readers --from-subscription workers",
     ),
+    "subscription create": (
+        "loghub subscription create access workers --type Shared",
+        "loghub subscription create access by-user --type KeyShared --key user",
+        "loghub subscription create access workers --from-group readers",
+    ),
+    "subscription list": ("loghub subscription list access",),
+    "subscription show": ("loghub subscription show access workers",),
+    "subscription update": ("loghub subscription update access workers --type Failover",),
+    "subscription delete": ("loghub subscription delete access workers",),
+    "subscription seek": (
+        "loghub subscription seek access workers --to 1h --dry-run",
+        "loghub subscription seek access workers --to begin --shard 0",
+    ),
+    "subscription skip": ("loghub subscription skip access workers 0 --logs 1",),
     "put": (
         "loghub put access app.log",
         "loghub put access events.json --lines json --topic events --tag host=web-1",

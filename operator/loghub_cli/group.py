@@ -7,7 +7,9 @@ again, so a reset of a group whose consumers run is refused; for a group of the 
 ``spec.resetCheckpoints``, which stops the workers first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -35,6 +37,7 @@ from loghub_cli.options import (
     LOGSTORE,
     POSITION,
     SHARD,
+    SUBSCRIPTION,
     Show,
     confirm,
     confirmed,
@@ -86,14 +89,14 @@ def set_checkpoint(
     with place.open() as client:
         if force and not holder["live"]:
             _reject_live(client, logstore, group)
-        move = _Move(shard=shard, before=_saved(client, logstore, group).get(shard, ""), cursor=cursor)
+        move = Move(shard=shard, before=_saved(client, logstore, group).get(shard, ""), cursor=cursor)
         client.update_checkpoint(logstore, group, shard=shard, cursor=cursor, consumer=consumer, force=force)
         show([move.record])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
-    """Of one shard; what it replaces is nowhere else afterwards."""
+class Move:
+    """A new place of one shard; what it replaces is nowhere else afterwards."""
 
     shard: int
     before: str
@@ -110,50 +113,77 @@ class _Move:
 @click.command(cls=Command)
 @click.argument("logstore", type=LOGSTORE)
 @click.argument("group", type=GROUP)
-@click.option("--to", "position", type=POSITION, required=True,
+@click.option("--to", "position", type=POSITION,
               help="begin, end, or the time from which logs were received.")  # fmt: skip
+@click.option("--from-subscription", "source", type=SUBSCRIPTION, metavar="SUBSCRIPTION",
+              help="The marks of this subscription.")  # fmt: skip
 @click.option("--shard", "shards", type=SHARD, multiple=True, help="Only this shard; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show from where to where it would move, and change nothing.")
 @_despite_consumers
 @confirmed
 @connected
 @formatted
-def reset(
-    logstore: str, group: str, position: Position, place: ServiceConnection, show: Show, **values: object
-) -> None:
+def reset(logstore: str, group: str, place: ServiceConnection, show: Show, **values: Any) -> None:
     """Set the checkpoints of all shards to a position, and show which they replace: with `set-checkpoint`
     these bring the group back. Stop the consumers first: one that runs goes on where it is, and saves its own
-    checkpoint again."""
-    chosen = values["shards"]
-    assert isinstance(chosen, tuple)
+    checkpoint again.
+
+    A checkpoint is one place, so logs that a subscription has acknowledged above its mark come again; their
+    number is shown."""
+    position: Position | None = values["position"]
+    source: str | None = values["source"]
+    if (position is None) == (source is None):
+        raise click.UsageError("give --to or --from-subscription")
+    chosen: tuple[int, ...] = values["shards"]
     with place.open() as client:
         existing = [one.shard for one in client.list_shards(logstore)]
         if missing := sorted(set(chosen) - set(existing)):
             raise click.UsageError(f"logstore {logstore} has no shard {missing[0]}")
         # The group exists, before anybody is asked.
         before = _saved(client, logstore, group)
-        moves = [
-            _Move(
-                shard=shard,
-                before=before.get(shard, ""),
-                cursor=client.get_cursor(logstore, shard, position),
-            )
-            for shard in list(chosen) or existing
-        ]
+        shards = list(chosen) or existing
+        if source is not None:
+            marks = _marks_of(client, logstore, source, shards, live=values["live"] or values["dry_run"])
+            words = f"the marks of subscription {source}"
+        else:
+            assert position is not None
+            marks = {shard: client.get_cursor(logstore, shard, position) for shard in shards}
+            words = position_words(position)
+        moves = [Move(shard=one, before=before.get(one, ""), cursor=marks[one]) for one in marks]
         if values["dry_run"]:
             show([one.record for one in moves])
             return
         if not values["live"]:
             _reject_live(client, logstore, group)
-        question = (
-            f"Set the checkpoints of {len(moves)} shards of consumer group {group} to {_words(position)}?"
-        )
-        confirm(lambda: question, yes=bool(values["yes"]))
+        question = f"Set the checkpoints of {len(moves)} shards of consumer group {group} to {words}?"
+        confirm(lambda: question, yes=values["yes"])
         _carry_out(client, logstore, group, moves)
         show([one.record for one in moves])
 
 
-def _carry_out(client: LogHub, logstore: str, group: str, moves: list[_Move]) -> None:
+def _marks_of(
+    client: LogHub, logstore: str, subscription: str, shards: Sequence[int], *, live: bool
+) -> dict[int, str]:
+    """Says how many logs come again. Refuses a subscription whose consumers would go on unless ``live``."""
+    status = client.subscription_status(logstore, subscription)
+    if status.consumers and not live:
+        names = [one.name for one in status.consumers]
+        raise Failed(
+            f"loghub: {len(names)} consumers of subscription {subscription} are connected ({some(names)}):"
+            " what they acknowledge from now on comes again in the group, so stop them first; --live does it"
+            " anyway"
+        )
+    of_shards = [one for one in status.shards if one.shard in shards]
+    again = [one.acked_logs for one in of_shards]
+    number = "an unknown number of" if None in again else str(sum(one or 0 for one in again))
+    click.echo(
+        f"loghub: {number} logs that subscription {subscription} has acknowledged above its marks come again",
+        err=True,
+    )
+    return {one.shard: one.mark for one in of_shards}
+
+
+def _carry_out(client: LogHub, logstore: str, group: str, moves: list[Move]) -> None:
     for number, move in enumerate(moves):
         try:
             client.update_checkpoint(
@@ -177,9 +207,7 @@ def _reject_live(client: LogHub, logstore: str, group: str) -> None:
     if client.has_extensions():
         running = [one.name for one in client.group_status(logstore, group).consumers]
         if running:
-            raise Failed(
-                f"loghub: {len(running)} consumers of group {group} run ({_some(running)}): {remedy}"
-            )
+            raise Failed(f"loghub: {len(running)} consumers of group {group} run ({some(running)}): {remedy}")
         return
     timeout_s = next((one.timeout_s for one in client.list_groups(logstore) if one.name == group), 0)
     now_us = SystemClock().unix_s() * 1e6
@@ -191,7 +219,7 @@ def _reject_live(client: LogHub, logstore: str, group: str) -> None:
     ]
     if recent:
         raise Failed(
-            f"loghub: consumers of group {group} have saved checkpoints within its timeout ({_some(recent)}):"
+            f"loghub: consumers of group {group} have saved checkpoints within its timeout ({some(recent)}):"
             f" {remedy}"
         )
     click.echo(
@@ -201,12 +229,14 @@ def _reject_live(client: LogHub, logstore: str, group: str) -> None:
     )
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first names, for a message."""
     shown = sorted(set(names))
     return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
 
 
-def _words(position: Position) -> str:
+def position_words(position: Position) -> str:
+    """A position in a question."""
     return f"the {position}" if isinstance(position, str) else str(utc(position))
 
 

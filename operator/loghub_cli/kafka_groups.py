@@ -9,10 +9,11 @@ is assigned or that have a committed offset, as Kafka's own tools do. `status` s
 Their lag is in logs, since Kafka's offsets jump (docs/kafka.md 2).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -232,23 +233,31 @@ class ProjectGroup:
         return {name: _lag_logs(_only(group, name)) for name in sorted(logstores)}
 
 
-def reported_groups(endpoint: str, key_folder: Path) -> tuple[ProjectGroup, ...]:
-    """The groups of all projects of the embedded service of this machine; none, with a message, if it does
-    not answer."""
+T = TypeVar("T")
+
+
+def of_all_projects(
+    endpoint: str, key_folder: Path, find: Callable[[HttpLogHub, str], Iterable[T]], *, what: str
+) -> tuple[T, ...]:
+    """What ``find`` finds in each project of the embedded service of this machine; nothing, with a message,
+    if the service does not answer."""
     try:
-        return tuple(_reported(endpoint, read_key(key_folder)))
+        return tuple(_found(endpoint, read_key(key_folder), find))
     except (LogHubException, OSError) as error:
-        click.echo(f"loghub: the groups of Kafka clients are not known: {error}", err=True)
+        click.echo(f"loghub: {what} are not known: {error}", err=True)
         return ()
 
 
-def _reported(endpoint: str, key: Credentials) -> Iterator[ProjectGroup]:
+def _found(endpoint: str, key: Credentials, find: Callable[[HttpLogHub, str], Iterable[T]]) -> Iterator[T]:
     with closing(HttpLogHub(endpoint, "any", credentials=key)) as client:
         projects = client.list_projects()
     for project in projects:
         with closing(HttpLogHub(endpoint, project.name, credentials=key)) as client:
-            for group in client.list_kafka_groups():
-                yield ProjectGroup(project.name, group)
+            yield from find(client, project.name)
+
+
+def groups_of_project(client: HttpLogHub, project: str) -> Iterator[ProjectGroup]:
+    return (ProjectGroup(project, group) for group in client.list_kafka_groups())
 
 
 def document(entry: ProjectGroup) -> Record:

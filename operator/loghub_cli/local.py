@@ -5,9 +5,9 @@ and LOGHUB_ACCESS_KEY_SECRET (and LOGHUB_SECURITY_TOKEN for STS).
 
 `loghub status` shows the groups from another terminal. It reads the files of `loghub_cli.up.object_store` and
 of the workers, and does not ask the log service about the LogHubConsumerGroups, so it shows what the last
-reconcile observed, and when. It asks the embedded service of this machine for the groups of Kafka clients, of
-all projects. The workers' own reports may quote logs. They are shown here, to the user whose logs they are;
-the conditions of the object never quote one.
+reconcile observed, and when. It asks the embedded service of this machine for the groups of Kafka clients and
+the subscriptions of all projects. The workers' own reports may quote logs. They are shown here, to the user
+whose logs they are; the conditions of the object never quote one.
 """
 
 import asyncio
@@ -28,10 +28,12 @@ from rich.table import Table
 from loghub.clock import SystemClock
 from loghub.extras import require
 from loghub.near_names import did_you_mean
+from loghub_cli import kafka_groups, subscription_records
 from loghub_cli.commands import Command
-from loghub_cli.kafka_groups import document, overview, reported_groups
+from loghub_cli.kafka_groups import ProjectGroup, groups_of_project, of_all_projects
 from loghub_cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
 from loghub_cli.output import Failed, Format, InvalidInput, Record, on_one_line, render, short_age, utc
+from loghub_cli.subscription_records import ProjectSubscription, of_project
 from loghub_cli.up.client_endpoint import PROTOCOLS, ClientProtocol, EndpointOptions, is_of_this_machine
 from loghub_cli.up.commands import DownOptions, Refused, StartFailed, UpOptions
 from loghub_cli.up.commands import down as run_down
@@ -144,9 +146,18 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
         print(f"loghub: {what} in {root.groups}{hint}", file=sys.stderr)  # noqa: T201 - the program's output
         return FAILED
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-    of_clients = reported_groups(service, root.service / KEYS) if service else ()
+    of_clients: tuple[ProjectGroup, ...] = ()
+    of_service: tuple[ProjectSubscription, ...] = ()
+    if service:
+        keys = root.service / KEYS
+        of_clients = of_all_projects(service, keys, groups_of_project, what="the groups of Kafka clients")
+        of_service = of_all_projects(service, keys, of_project, what="the subscriptions")
     if form is not Format.TABLE:
-        documents = [*_documents(root, records), *map(document, of_clients)]
+        documents = [
+            *_documents(root, records),
+            *map(kafka_groups.document, of_clients),
+            *map(subscription_records.document, of_service),
+        ]
         _print(console, render(documents[0] if name else documents, form))
         return DONE
     groups = [_on_disk(record) for record in records]
@@ -155,7 +166,9 @@ def show_status(root: Root, name: str | None, form: Format) -> int:
     for line in _service_lines(root, service):
         _print(console, line)
     if of_clients:
-        _print(console, "\n" + render(overview(of_clients), form))
+        _print(console, "\n" + render(kafka_groups.overview(of_clients), form))
+    if of_service:
+        _print(console, "\n" + render(subscription_records.overview(of_service), form))
     if name is not None:
         _details(console, groups[0])
     return DONE
@@ -386,8 +399,8 @@ def down(state_dir: Path | None, **values: Any) -> int:
 @format_option
 @click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
 def status(name: str | None, state_dir: Path | None, output: str, as_json: bool) -> int:
-    """Show the status of groups and, at the embedded service, the groups of Kafka clients; with a NAME, the
-    details of that LogHubConsumerGroup only."""
+    """Show the status of groups and, at the embedded service, the groups of Kafka clients and the
+    subscriptions; with a NAME, the details of that LogHubConsumerGroup only."""
     with _reported():
         return show_status(_root(state_dir), name, Format.JSON if as_json else Format(output))
 

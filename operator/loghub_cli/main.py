@@ -33,10 +33,11 @@ COMMANDS = {
     "logstore": ("catalog", "create, list, show and delete logstores"),
     "shard": ("catalog", "list, show, split, merge and delete shards"),
     "group": ("group", "create, list, show, change and delete consumer groups; show and set checkpoints"),
+    "subscription": ("subscription", "create, list, show, change, move and delete subscriptions"),
     "put": ("put", "write lines of a file or of standard input to a logstore"),
     "pull": ("read", "print logs of one shard, from one position to another"),
     "tail": ("read", "print new logs of all shards of a logstore as they arrive"),
-    "lag": ("lag", "show how far consumer groups are behind"),
+    "lag": ("lag", "show how far consumer groups and subscriptions are behind"),
     "fsck": ("local", "list what is wrong with a data folder of the embedded service, and repair it"),
     "completion": ("completion", "print the script that completes commands and names in a shell"),
 }

@@ -35,6 +35,7 @@ from loghub_cli.commands import ConnectionOption
 from loghub_cli.connection import ConnectionOptions, ServiceConnection, connection
 from loghub_cli.kafka_groups import kafka_groups
 from loghub_cli.output import Failed, Format, Record, render
+from loghub_cli.subscription_records import subscriptions
 from loghub_cli.up.client_endpoint import host_and_port
 
 _TIMEOUTS = Timeouts(connect_s=1.0, read_s=2.0, total_s=2.0)
@@ -58,6 +59,16 @@ def every_group(ctx: click.Context) -> Sequence[str]:
     """Of Kafka clients, too."""
     logstore, kafka = ctx.params.get("logstore"), bool(ctx.params.get("kafka"))
     return _or_nothing(lambda: groups_of(_place(ctx), logstore, kafka=kafka)) if logstore else ()
+
+
+def every_reader(ctx: click.Context) -> Sequence[str]:
+    """Of groups and subscriptions."""
+    return [*every_group(ctx), *subscription_names(ctx)]
+
+
+def subscription_names(ctx: click.Context) -> Sequence[str]:
+    logstore = ctx.params.get("logstore")
+    return _or_nothing(lambda: _subscriptions_of(_place(ctx), logstore)) if logstore else ()
 
 
 def _place(ctx: click.Context) -> ServiceConnection:
@@ -93,6 +104,11 @@ def groups_of(place: ServiceConnection, logstore: str, *, kafka: bool) -> Sequen
         return [*of_sls, *(one.name for one in kafka_groups(client, logstore))]
 
 
+def _subscriptions_of(place: ServiceConnection, logstore: str) -> Sequence[str]:
+    with place.open(timeouts=_TIMEOUTS) as client:
+        return [one.name for one in subscriptions(client, logstore)]
+
+
 Names = Callable[[ServiceConnection, Mapping[str, Any]], Sequence[str]]
 # By the code of the answer: where the command has the name, and which ones there are.
 _LOOKUPS: dict[str, tuple[str, Names]] = {
@@ -101,6 +117,10 @@ _LOOKUPS: dict[str, tuple[str, Names]] = {
     Code.CONSUMER_GROUP_NOT_EXIST: (
         "group",
         lambda place, given: groups_of(place, given["logstore"], kafka=bool(given.get("kafka"))),
+    ),
+    Code.SUBSCRIPTION_NOT_EXIST: (
+        "subscription",
+        lambda place, given: _subscriptions_of(place, given["logstore"]),
     ),
 }
 
@@ -208,9 +228,13 @@ class Name(_OptionType):
 
 
 class AnyGroup(_OptionType):
-    """The name of a consumer group: Kafka clients choose theirs freely, so there is no rule for it."""
+    """The name of a consumer group, or also of a subscription: Kafka clients choose theirs freely, so there
+    is no rule for it."""
 
     name = "group"
+
+    def __init__(self, existing: Callable[[click.Context], Sequence[str]]) -> None:
+        self._existing = existing
 
     def shell_complete(
         self,
@@ -218,7 +242,7 @@ class AnyGroup(_OptionType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem]:
-        names = every_group(ctx)
+        names = self._existing(ctx)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -305,7 +329,9 @@ class HashKey(_OptionType):
 PROJECT = Name(names.PROJECT, projects)
 LOGSTORE = Name(names.LOGSTORE, logstores)
 GROUP = Name(names.CONSUMER_GROUP, groups)
-ANY_GROUP = AnyGroup()
+ANY_GROUP = AnyGroup(every_group)
+GROUP_OR_SUBSCRIPTION = AnyGroup(every_reader)
+SUBSCRIPTION = Name(names.SUBSCRIPTION, subscription_names)
 SHARD = click.IntRange(0, MAX_SHARD)
 ENDPOINT = Endpoint()
 ADDRESS = AddressOption()

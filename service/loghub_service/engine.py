@@ -134,14 +134,7 @@ class Engine:
             limits=settings.subscriptions,
             max_subscriptions=settings.limits.subscriptions,
         )
-        self.dispatches = Dispatches(
-            DispatchContext(
-                clock=platform.clock,
-                watch=self.log_changes.watch,
-                now_ms=lambda: self.now_us() // 1000,
-                forget=self.subscriptions.forget,
-            )
-        )
+        self.dispatches = self._new_dispatches()
         self.sessions = Leases(platform.clock, self.dispatches)
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
@@ -151,6 +144,16 @@ class Engine:
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
         self._actions: set[asyncio.Task[object]] = set()  # that continue without their requests
+
+    def _new_dispatches(self) -> Dispatches:
+        return Dispatches(
+            DispatchContext(
+                clock=self.clock,
+                watch=self.log_changes.watch,
+                now_ms=lambda: self.now_us() // 1000,
+                forget=self.subscriptions.forget,
+            )
+        )
 
     def _new_kafka_groups(self) -> KafkaGroups:
         limits = self.settings.kafka_limits

@@ -22,8 +22,8 @@ from loghub_service.storage.stored_group import pulsar_origin_of, unpacked
 from loghub_service.subscription.events import ShardStart
 
 T = TypeVar("T")
-_GROUPS_AT_ONCE = 256
-_MAX_UNIX_MS = (1 << 40) * 1000
+_GROUPS_AT_ONCE = 256  # a read holds no more of small groups in memory at a time
+_MAX_UNIX_MS = (1 << 40) * 1000  # in microseconds it still fits 64 bits
 
 
 @contextmanager
@@ -39,7 +39,7 @@ class SubscribedLogstore:
     """One logstore (`loghub_service.dispatch.ports.SubscribedLogs`)."""
 
     def __init__(self, engine: Engine, store: Logstore, form: RecordForm | None = None) -> None:
-        """``form`` None is that of the logstore."""
+        """Without ``form`` the records have the form of the logstore."""
         self._engine = engine
         self._store = store
         self.form = form_of(store.saved.options) if form is None else form
@@ -117,6 +117,7 @@ class SubscribedLogstore:
             origin=pulsar_origin_of(entry.group),
             received_ms=entry.received_us // 1000,
             raw=self.form is RecordForm.RAW,
+            logs=entry.logs,
         )
 
     async def position_at(self, shard: int, unix_ms: int) -> int:

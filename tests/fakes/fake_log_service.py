@@ -8,11 +8,11 @@ against it and against the real service, so that both behave the same.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from loghub.client.http import split_query
-from loghub.client.no_subscriptions import NoSubscriptions
 from loghub.client.port import (
     CheckpointInfo,
     ConsumerStatus,
@@ -40,6 +40,7 @@ from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, Malformed
 from loghub.wire.loggroup_validation import scan
 from tests.fakes.fake_polls import MemoryPolls
 from tests.fakes.fake_store import Logstore, ShardData
+from tests.fakes.fake_subscriptions import MemorySubscriptions, Subscribed
 
 T = TypeVar("T")
 
@@ -50,10 +51,17 @@ _MAX_TTL_DAYS = 3650
 
 class MemoryServer:
     """The projects, which several clients share. Set ``unreachable`` to simulate an outage. With ``polls`` it
-    has the extensions that wait."""
+    has the extensions that wait, and with ``subscriptions`` those, which wait by calling ``sleep``."""
 
-    def __init__(self, clock: Clock | None = None, *, polls: bool = False) -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, polls: bool = False, subscriptions: bool = False
+    ) -> None:
         self.polls = polls
+        # By project and logstore, then by name; None: it has none.
+        self.subscriptions: dict[tuple[str, str], dict[str, Subscribed]] | None = (
+            {} if subscriptions else None
+        )
+        self.sleep: Callable[[float], None] = time.sleep
         self.last_polls: dict[str, Poll] = {}  # by name
         self.clock = clock or SystemClock()
         self.lock = threading.RLock()
@@ -65,7 +73,7 @@ class MemoryServer:
         return MemoryLogHub(self, project)
 
 
-class MemoryLogHub(MemoryPolls, NoSubscriptions):
+class MemoryLogHub(MemoryPolls, MemorySubscriptions):
     """One project of a `MemoryServer`; safe to use from several threads."""
 
     def __init__(self, server: MemoryServer, project: str) -> None:

@@ -20,10 +20,10 @@ from loghub_service.pulsar.wire.frames import (
     decode_frame,
     encode_entry,
     encode_frame,
-    entry_frame,
 )
 from loghub_service.pulsar.wire.values import MessageIdData, Schema
 from tests.loghub import load
+from tests.loghub_service.pulsar.client_messages import entry_frame
 
 _IDS = PulsarBrokerLimits().ids
 _TOPIC = "persistent://public/default/access-partition-0"  # with the 20 MB of `expensive_requests.prepare`
@@ -127,7 +127,7 @@ def _batch() -> bytes:
     )
     entry = encode_entry(encode(metadata), zstandard.ZstdCompressor().compress(payload))
     send = producers.CommandSend(producer_id=1, sequence_id=0, num_messages=_BATCH)
-    return b"".join(entry_frame(send, entry))
+    return entry_frame(send, entry)
 
 
 def of_pulsar() -> Mapping[str, PulsarCommand]:

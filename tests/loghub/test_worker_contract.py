@@ -131,6 +131,7 @@ def test_every_setting_but_those_of_the_first_contract_has_a_default() -> None:
         contract.CopyPipeline: set(),
         processor.ProcessorPipeline: {"factory"},
         processor.RetryLogstore: {"logstore"},
+        processor.ProcessorSubscription: {"type"},
         sinks.FileRoll: {"target_bytes", "max_delay_s"},
         ExecutorSettings: {"cores", "memory", "memory_overhead", "cpu", "pod"},
         sinks.NoSink: set(),

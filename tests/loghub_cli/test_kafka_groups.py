@@ -129,10 +129,10 @@ def test_a_name_that_sls_does_not_allow_is_found_and_a_missing_one_is_an_error(
     commit(settings, FREE_NAME, p0=0)
     assert cli.json("lag", STORE, FREE_NAME)["group"] == FREE_NAME
     assert cli.json("group", "show", STORE, FREE_NAME)["state"] == "Empty"
-    for command in (("group", "show"), ("lag",)):
+    for command, what in ((("group", "show"), "group"), (("lag",), "group or subscription")):
         missing = cli(*command, STORE, "none")
         assert missing.status == 1
-        assert f"logstore {STORE} has no consumer group none" in missing.err
+        assert f"logstore {STORE} has no consumer {what} none" in missing.err
         of_kafka = cli(*command, STORE, "none", "--kafka")
         assert of_kafka.status == 1
         assert f"logstore {STORE} has no group none of Kafka clients" in of_kafka.err

@@ -1,7 +1,8 @@
-"""The examples of docs/command-line.md: each command is run, and prints what the page shows.
+"""The examples of docs/command-line.md and docs/subscriptions.md: each command is run, and prints what its
+page shows.
 
-Rewrite what the page shows with ``python -m tests.loghub_cli.test_page``. Times, cursors and ages
-are of each run, so they are not compared.
+Rewrite what the pages show with ``python -m tests.loghub_cli.test_page``. Times, cursors and ages are of each
+run, so they are not compared.
 """
 
 import os
@@ -9,13 +10,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT, START_GUARD_S, ServiceProcess, running_service
 
-PAGE = ROOT / "docs" / "command-line.md"
+# One after the other, at one service: the second one has a project of its own.
+PAGES = (ROOT / "docs" / "command-line.md", ROOT / "docs" / "subscriptions.md")
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 MARK = "=== next command"
 VARIABLE = (
@@ -31,14 +34,14 @@ def commands(block: str) -> list[str]:
     return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
 
 
-def printed(service: ServiceProcess, home: Path, page: str) -> list[list[str]]:
-    """What each command of each block prints, run by one shell."""
+def printed(service: ServiceProcess, home: Path, pages: Sequence[str]) -> list[str]:
+    """The pages with what their commands print, run by one shell."""
     key = service.credentials
     (home / "bin").mkdir()
     program = home / "bin" / "loghub"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m loghub_cli "$@"\n')
     program.chmod(0o755)
-    blocks = [commands(block) for block in BLOCK.findall(page)]
+    blocks = [commands(block) for page in pages for block in BLOCK.findall(page)]
     script = "set -e\n" + "\n".join(f"{command}\necho '{MARK}'" for block in blocks for command in block)
     done = subprocess.run(
         ["bash", "-c", script],
@@ -57,22 +60,15 @@ def printed(service: ServiceProcess, home: Path, page: str) -> list[list[str]]:
         stderr=subprocess.STDOUT,  # a user sees both
         text=True,
         check=False,
-        timeout=START_GUARD_S,
+        timeout=len(pages) * START_GUARD_S,
     )
     assert done.returncode == 0, done.stdout
     outputs = iter(done.stdout.split(f"{MARK}\n"))
-    return [[next(outputs) for _ in block] for block in blocks]
-
-
-def with_outputs(page: str, outputs: list[list[str]]) -> str:
-    """The page with each command followed by what it prints."""
-    blocks = iter(outputs)
 
     def filled(block: re.Match[str]) -> str:
-        shown = zip(commands(block[0]), next(blocks), strict=True)
-        return "".join(f"$ {command}\n{output}" for command, output in shown)
+        return "".join(f"$ {command}\n{next(outputs)}" for command in commands(block[0]))
 
-    return BLOCK.sub(filled, page)
+    return [BLOCK.sub(filled, page) for page in pages]
 
 
 def comparable(page: str) -> str:
@@ -82,20 +78,24 @@ def comparable(page: str) -> str:
 
 
 @pytest.mark.long
-def test_the_examples_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def test_the_examples_of_the_pages_print_what_they_show(tmp_path: Path) -> None:
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
     with running_service(tmp_path / "service") as service:
-        result = with_outputs(page, printed(service, tmp_path, page))
-    assert comparable(page).splitlines() == comparable(result).splitlines()
+        results = printed(service, tmp_path, pages)
+    for page, result in zip(pages, results, strict=True):
+        assert comparable(page).splitlines() == comparable(result).splitlines()
 
 
 def test_every_command_has_an_example_or_a_page_of_its_own() -> None:
-    text = "\n".join(command for block in BLOCK.findall(PAGE.read_text()) for command in commands(block))
+    text = "\n".join(
+        command for page in PAGES for block in BLOCK.findall(page.read_text()) for command in commands(block)
+    )
     nouns = {
         "project": ("create", "list", "show"),
         "logstore": ("create", "list", "delete"),
         "shard": ("list", "show", "split", "merge", "delete"),
         "group": ("create", "list", "show", "update", "delete", "checkpoints", "reset"),
+        "subscription": ("create", "list", "show", "update", "delete", "seek", "skip"),
     }
     for noun, verbs in nouns.items():
         assert [verb for verb in verbs if f"loghub {noun} {verb}" not in text] == []
@@ -105,5 +105,6 @@ def test_every_command_has_an_example_or_a_page_of_its_own() -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, running_service(Path(folder) / "service") as process:
-        content = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(with_outputs(content, printed(process, Path(folder), content)), encoding="utf-8")
+        contents = [page.read_text(encoding="utf-8") for page in PAGES]
+        for page, text in zip(PAGES, printed(process, Path(folder), contents), strict=True):
+            page.write_text(text, encoding="utf-8")

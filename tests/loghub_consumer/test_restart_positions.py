@@ -10,7 +10,8 @@ from loghub.wire.cursor import decode, encode
 from loghub_consumer import held_shard as hs
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.membership.membership import MemberShard
-from loghub_consumer.shard_table import ShardTable, SharedBuffers
+from loghub_consumer.shard_table import ShardTable
+from loghub_consumer.shared_buffers import SharedBuffers
 from loghub_consumer.tracker import Acknowledgement, ShardTracker
 from tests.loghub_consumer.test_shard_table import SETTINGS
 
@@ -67,7 +68,7 @@ def position_after(steps: list[tuple[str, int]], *, by_log: bool = False, can_sa
         None,
         entry,
         held=held,
-        cursor_at=lambda to: decode(str(to)),
+        seek=lambda to: entry.seek(decode(str(to))),
     )
     for what, cursor in steps:
         if what == "saved":

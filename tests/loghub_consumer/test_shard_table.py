@@ -8,7 +8,8 @@ from loghub_consumer import ConsumerSettings
 from loghub_consumer import held_shard as hs
 from loghub_consumer.batch import PulledBody
 from loghub_consumer.held_shard import PullResult, ThreadStep
-from loghub_consumer.shard_table import HeldShardEntry, ShardTable, SharedBuffers
+from loghub_consumer.shard_table import HeldShardEntry, ShardTable
+from loghub_consumer.shared_buffers import SharedBuffers
 
 SETTINGS = ConsumerSettings(
     endpoint="http://loghub",

@@ -24,7 +24,9 @@ from loghub.client.port import Credentials, GroupInfo
 from loghub.clock import SystemClock
 from loghub.wire import loggroup
 from loghub.wire.cursor import decode
+from loghub.wire.errors import EndpointUnreachable
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.wire.subscriptions import Exchange, Exchanged
 from loghub_consumer import Consumer, ConsumerSettings, MultiLogstoreConsumer, shard_runner
 from loghub_consumer.settings import connect
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
@@ -91,11 +93,18 @@ class Program(Process):
 
 
 class SavedLogHub(MemoryLogHub):
-    """Remembers the checkpoints that were saved."""
+    """Remembers the checkpoints that were saved, and loses answers to exchanges if ``loses`` says so."""
 
     def __init__(self, server: MemoryServer, project: str, on_save: Callable[["Save"], None]) -> None:
         super().__init__(server, project)
         self._on_save = on_save
+        self.loses: Callable[[Exchange], bool] = lambda _: False
+
+    def exchange(self, logstore: str, name: str, exchange: Exchange) -> Exchanged:
+        answer = super().exchange(logstore, name, exchange)
+        if self.loses(exchange):
+            raise EndpointUnreachable("memory", "the answer was lost", definite=False)
+        return answer
 
     def update_checkpoint(
         self, logstore: str, group: str, *, shard: int, cursor: str, consumer: str, force: bool
@@ -120,15 +129,19 @@ class World:
         self.clock = VirtualClock()
         self.dice = Dice(seed, active=False)
         self.threads = Threads(self.clock, self.dice)
-        self.server = MemoryServer(self.clock)
+        self.server = MemoryServer(self.clock, subscriptions=True)
+        self.server.sleep = self.threads.sleep
         self.saves: list[Save] = []
         self.on_save: Callable[[Save], None] = lambda _: None
+        self.loses: Callable[[Exchange], bool] = lambda _: False
         self.client = self.connect(PROJECT)
         self.client.create_project()
         self.programs: list[Program] = []
 
     def connect(self, project: str) -> MemoryLogHub:
-        return SavedLogHub(self.server, project, self._saved)
+        client = SavedLogHub(self.server, project, self._saved)
+        client.loses = lambda exchange: self.loses(exchange)
+        return client
 
     def _saved(self, save: Save) -> None:
         self.saves.append(save)

@@ -246,7 +246,7 @@ def test_in_an_ordered_type_everything_comes_again_from_the_mark(
     run(tmp_path, scenario)
 
 
-def test_a_standby_waits_is_told_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
+def test_a_standby_waits_is_informed_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
         await create(service, FAILOVER)
         await put(service, "a", "b")
@@ -402,6 +402,8 @@ def test_a_child_of_a_split_comes_after_its_parent_in_order(tmp_path: Path, kind
         await service.ok("POST", "/logstores/access/shards/0", {"action": "split", "key": "8" + "0" * 31})
         service.engine.dispatches.look()
         await put(service, "child")
+        if kind is FAILOVER:
+            assert await one.receive() == []  # but it learns that it is active for the children
         waits = asyncio.create_task(one.receive())
         if kind is FAILOVER:
             await waiting(service)

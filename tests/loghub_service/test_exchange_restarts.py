@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP through restarts of the service, and beside consumers of Pulsar."""
+"""Subscriptions over HTTP through restarts of the service, and together with consumers of Pulsar."""
 
 import asyncio
 import random
@@ -131,7 +131,7 @@ def test_what_was_receipted_never_comes_again_and_nothing_else_is_lost(
 
 @ALL
 def test_an_acknowledgment_right_after_a_restart_is_taken(tmp_path: Path, kind: SubscriptionType) -> None:
-    """The shards are known as far as the cursors say, until somebody looks."""
+    """The shards are known as far as the cursors say, until the next look."""
 
     async def main() -> None:
         data = tmp_path / "data"

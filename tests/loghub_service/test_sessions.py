@@ -81,10 +81,10 @@ def test_what_did_not_fit_is_first_again_unless_it_was_dropped_meanwhile() -> No
     assert (list(one.queue), one.last) == ([(7, [(5, 6, 0)])], [(7, [(5, 6, 0)])])
 
 
-def test_a_standby_loses_what_was_dealt_to_it_and_both_are_told() -> None:
-    one, told = session("a"), list[int]()
-    one.wake = lambda: told.append(one.changes)
+def test_a_standby_loses_what_was_dealt_to_it_and_both_are_informed() -> None:
+    one, noticed = session("a"), list[int]()
+    one.wake = lambda: noticed.append(one.changes)
     one.deliver(Delivery(1, 0, [(0, 2, 0)]))
     one.active_changed(0, is_active=False)
     one.active_changed(0, is_active=True)
-    assert (list(one.queue), one.changes, told) == ([], 2, [0, 1, 2])
+    assert (list(one.queue), one.changes, noticed) == ([], 2, [0, 1, 2])

@@ -46,7 +46,7 @@ from loghub_worker.sink.batch_sink import InvalidSinkError
 from loghub_worker.sink.logstore.sink import TargetLogstore, WriteOptions
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.source import SourceOptions
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import SOURCE, worker_config
 
@@ -270,7 +270,7 @@ def status_at_103_s(
     membership: Membership, error: ReportedError | None = None, query: QueryProgress = SEVEN_ROWS
 ) -> WorkerStatus:
     return status_of(
-        membership,
+        member_of(membership),
         name="w-0",
         now=Moment(monotonic_s=103, unix_s=1000.0),
         error=error or ReportedError(),

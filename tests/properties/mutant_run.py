@@ -32,7 +32,7 @@ from tests.properties.search import search
 
 ROOT = Path(__file__).parents[2]
 FIRST_SYSTEMS, SYSTEMS = 30, 400  # of the two searches, for each setup
-CPU_LIMIT_S = 60  # of processor time, which does not pass while other processes run
+CPU_LIMIT_S = 15  # of processor time, which does not pass while other processes run
 PARALLEL = 2
 NOTHING, SEARCH, PYTEST, UNENDING = 0, 1, 2, 3
 NOTICED_BY = {NOTHING: "nothing", SEARCH: "search", PYTEST: "tests"}

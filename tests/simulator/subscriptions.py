@@ -102,7 +102,7 @@ class SubscriptionSimulation(Simulation):
         return starts
 
     async def _apply(self, engine: Engine, event: Event, *, receipt: bool = False) -> bool:
-        """Whether nothing was refused or rejected, and all of it is durable if a receipt is asked for."""
+        """Whether nothing was refused or rejected, and all of it is durable if a receipt is requested."""
         (logstore,) = engine.catalog.projects[PROJECT].logstores.values()
         subscription = engine.subscriptions.of(logstore.saved.id)[NAME]
         self._learn_stored()

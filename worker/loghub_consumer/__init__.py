@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the names of `_MODULES`
     from loghub.client.port import Credentials
     from loghub.contract.processor import RetryLogstore
     from loghub.contract.worker import DeadLetterFolder, DeadLetterLogstore, OnFailure
+    from loghub.domain.subscription import SubscriptionType
     from loghub.wire.errors import EndpointUnreachable, LogHubError, LogHubException, MalformedCursor
     from loghub_consumer.batch import LogBatch, LogGroups, LogPlace, ReceivedLog, ReceivedLogGroup
     from loghub_consumer.checkpoint_store import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # the names of `_MODULES`
         ShardLostError,
         Tracker,
     )
-    from loghub_consumer.settings import ConsumerSettings
+    from loghub_consumer.settings import ConsumerSettings, SubscriptionOptions
 
 __all__ = [
     "CheckpointStore",
@@ -71,6 +72,8 @@ __all__ = [
     "ShardLostError",
     "SqlCheckpointStore",
     "StoredShard",
+    "SubscriptionOptions",
+    "SubscriptionType",
     "Tracker",
     "UnavailableError",
     "fan_out",
@@ -109,6 +112,8 @@ _MODULES = {
     "ShardLostError": "loghub_consumer.processor",
     "SqlCheckpointStore": "loghub_consumer.checkpoint_store",
     "StoredShard": "loghub_consumer.checkpoint_store",
+    "SubscriptionOptions": "loghub_consumer.settings",
+    "SubscriptionType": "loghub.domain.subscription",
     "Tracker": "loghub_consumer.processor",
     "UnavailableError": "loghub_consumer.failure.outage",
     "fan_out": "loghub_consumer.log_threads",

@@ -3,7 +3,8 @@
 `GroupAssignment` is one member of a consumer group, with the same membership, heartbeats and checkpoints as
 the worker on Spark (`loghub_consumer.membership`). `StaticAssignment` has the shards that the settings name,
 without a group: it sends no heartbeats and coordinates with no other consumer. Its shards continue at the
-positions in the user's checkpoint store; without one they begin at the start position.
+positions in the user's checkpoint store; without one they begin at the start position. With
+`loghub_consumer.subscription.SubscriptionAssignment` the logs come with the shards.
 """
 
 import threading
@@ -34,7 +35,8 @@ from loghub_consumer.processor import ShardLostError
 from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.resumption import NoRecord
 from loghub_consumer.settings import ConsumerSettings, group_timeout_s, present_timeout_s
-from loghub_consumer.shard_table import ShardTable
+from loghub_consumer.shard_table import HeldShardEntry, ShardTable
+from loghub_consumer.subscription import SubscriptionAssignment
 
 
 class Checkpoints(Protocol):
@@ -67,6 +69,15 @@ class Assignment(Protocol):
 
     def held(self) -> tuple[MemberShard, ...]:
         """The shards that this consumer has or is giving up."""
+
+    def standby(self) -> tuple[int, ...]:
+        """The shards of an ordered subscription in which another consumer is active."""
+
+    def opened(self, entry: HeldShardEntry) -> None:
+        """The shard of `held` has an entry, and will have a processor."""
+
+    def seek(self, entry: HeldShardEntry, to: int) -> None:
+        """Continue the shard at a cursor. Raises `LogHubException`."""
 
     def released(self, shard: int, *, epoch: int) -> None:
         """The processor of the shard has ended."""
@@ -118,6 +129,20 @@ class Assignment(Protocol):
         """End every `wait`."""
 
 
+class PulledLogs:
+    """A part of an assignment whose consumer pulls the logs of its shards."""
+
+    def standby(self) -> tuple[int, ...]:
+        return ()
+
+    def opened(self, entry: HeldShardEntry) -> None:
+        """Nothing: the logs are pulled from the position on."""
+
+    def seek(self, entry: HeldShardEntry, to: int) -> None:
+        """Only this consumer continues there."""
+        entry.seek(to)
+
+
 EPOCH = 1  # a shard is assigned only once
 
 
@@ -144,7 +169,7 @@ class StaticCheckpoints:
         )
 
 
-class StaticAssignment:
+class StaticAssignment(PulledLogs):
     """An `Assignment`: the shards of `ConsumerSettings.shards`."""
 
     def __init__(self, settings: ConsumerSettings, client: LogHub) -> None:
@@ -280,7 +305,7 @@ class GroupCheckpoints:
         """Does nothing, because the log service has a place for checkpoints."""
 
 
-class GroupAssignment:
+class GroupAssignment(PulledLogs):
     """An `Assignment`: one member of a consumer group."""
 
     def __init__(
@@ -442,8 +467,14 @@ def make_assignment(
     parts: ProgramParts,
     random: Callable[[], float],
     timeout_s: int | None,
-) -> GroupAssignment | StaticAssignment:
-    """The shards that the settings name, if they name shards; otherwise the shards of the group."""
+) -> GroupAssignment | StaticAssignment | SubscriptionAssignment:
+    """The shards that the settings name, if they name shards; otherwise the shards of the subscription, or of
+    the group."""
+    if settings.subscription is not None:
+        is_worker = timeout_s is not None
+        return SubscriptionAssignment(
+            settings, client, table, parts=parts, random=random, is_worker=is_worker
+        )
     if settings.shards is not None:
         return StaticAssignment(settings, client)
     return GroupAssignment(settings, client, table, parts=parts, random=random, timeout_s=timeout_s)

@@ -31,6 +31,7 @@ from loghub_consumer.log_service import ReportedError, reason_of_code
 from loghub_consumer.log_threads import FanOutFactory, check_fan_out
 from loghub_consumer.membership.membership import Membership
 from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.program import ProgramProcesses
 from loghub_consumer.processor import Listener, ProcessorFactory
 from loghub_consumer.program_parts import ProgramParts, own_parts
@@ -45,6 +46,8 @@ from loghub_consumer.settings import (
 from loghub_consumer.settlement import make_failure_sink
 from loghub_consumer.shard_runner import RunnerParts, ShardRunners
 from loghub_consumer.shard_table import ShardTable
+from loghub_consumer.subscription import SubscriptionAssignment
+from loghub_consumer.subscription_session import Session
 from loghub_consumer.tracker import cursor_of
 
 log = structlog.get_logger()
@@ -157,6 +160,7 @@ def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
         end_time_s=None,
         create_group=True,
         in_order=False,
+        subscription=None,
     )
 
 
@@ -243,7 +247,7 @@ class Consumer:
         if isinstance(factory, FanOutFactory):
             check_fan_out(by_log=settings.acknowledge == "log", ack_timeout_s=settings.ack_timeout_s)
         log_to_logging()
-        self._leaves, self._abandons = settings.leave, False
+        self._leaves, self._abandons = settings.leaves_at_end, False
         self.has_started = False  # `run` has read the group and the shards
         self._settings = settings
         self._clock = SystemClock()
@@ -407,14 +411,32 @@ class Consumer:
         return tuple(sorted(self._table.working()))
 
     def position(self, shard: int) -> str:
-        """The cursor up to which the shard was processed. Raises `NotAssignedError`."""
+        """The cursor up to which the shard was processed. Raises `NotAssignedError`, and `ValueError` with a
+        subscription."""
+        self._require_positions()
         return encode_cursor(self._table.entry(shard).state.position)
 
     def lag(self, shard: int) -> ShardLag:
         """The log groups that are not processed yet, as far as the pulls have seen; no request is sent.
-        Raises `NotAssignedError`."""
+        Raises `NotAssignedError`, and `ValueError` with a subscription."""
+        self._require_positions()
         entry = self._table.entry(shard)
         return lag_of(entry.state, entry.end)
+
+    def _require_positions(self) -> None:
+        if self._settings.subscription is not None:
+            raise ValueError(
+                "single logs of a subscription are acknowledged, so that a shard has no position; use"
+                " Consumer.backlog, or `loghub subscription show`"
+            )
+
+    def backlog(self, shard: int) -> int | None:
+        """The logs of a shard that no consumer of the subscription has acknowledged, at the last call; None:
+        not known. Raises `NotAssignedError`, and `ValueError` without a subscription."""
+        if not isinstance(self._assignment, SubscriptionAssignment):
+            raise ValueError("there is no subscription; use Consumer.lag")  # noqa: TRY004 - of the settings
+        self._table.entry(shard)
+        return self._assignment.backlog(shard)
 
     def end(self, shard: int) -> str | None:
         """The cursor after the last log group at the time of the last pull; None if that pull did not reach
@@ -429,10 +451,11 @@ class Consumer:
 
     def seek(self, shard: int, to: str | int) -> None:
         """Continue a shard at ``"begin"``, ``"end"``, a time of receipt in unix seconds, or a cursor. The new
-        position is not saved. A batch that is being processed ends first. Raises `NotAssignedError`,
+        position is not saved; a subscription moves for all of its consumers, and keeps it. A batch that is
+        being processed ends first. Raises `NotAssignedError`,
         `MalformedCursor` and `LogHubException`."""
         entry = self._table.entry(shard)
-        entry.seek(cursor_of(self._client, self._settings.logstore, shard, to))
+        self._assignment.seek(entry, cursor_of(self._client, self._settings.logstore, shard, to))
 
     def pause(self, shards: Iterable[int] | None = None) -> None:
         """Hand over no further batch of these shards; None: of any shard, including shards that are assigned
@@ -497,6 +520,18 @@ class Consumer:
             return None
         return self._assignment.inspect(view)
 
+    def session(self) -> Session | None:
+        """The present session in a subscription; None without a subscription."""
+        if not isinstance(self._assignment, SubscriptionAssignment):
+            return None
+        return self._assignment.session
+
+    def delivery_counts(self) -> DeliveryCounts:
+        """How many logs of a subscription were delivered, acknowledged and refused; 0 without one."""
+        if not isinstance(self._assignment, SubscriptionAssignment):
+            return DeliveryCounts()
+        return self._assignment.counts
+
     def check(self) -> None:
         """Raises `OSError` if the dead letter is a folder that cannot be written to."""
         if self._failure_sink is not None:
@@ -510,8 +545,9 @@ class Consumer:
         self._table.call_on_change(self._assignment.wake)
         if self._end_time is not None:
             self._end_time.start()
-        self._puller.start()
-        if self._parts.polls:
+        if self._settings.subscription is None:
+            self._puller.start()
+        if self._settings.subscription is None and self._parts.polls:
             self._arrivals.start()
         self.has_started = True
         if self._retries is not None:

@@ -136,6 +136,7 @@ _REASONS = {
     "ProjectNotExist": "ProjectNotFound",
     "LogStoreNotExist": "LogstoreNotFound",
     "ConsumerGroupNotExist": "ConsumerGroupNotFound",
+    "SubscriptionNotExist": "SubscriptionNotFound",
     "SignatureNotMatch": "AuthenticationFailed",
     "Unauthorized": "AuthenticationFailed",
     "RequestTimeExpired": "ClockSkewed",

@@ -119,14 +119,19 @@ class MultiLogstoreConsumer:
         names, or a pattern that matches whole names; the existing ones are looked up every
         `look_up_interval_s`. Raises `ValueError` for `ConsumerSettings.retry`, whose logstore belongs to one
         logstore only, for a dead letter in one of `logstores`, for `ConsumerSettings.end_time_s`, since
-        further logstores may be created, and for `ConsumerSettings.processes`, which would be processes of
-        each logstore."""
+        further logstores may be created, for `ConsumerSettings.subscription`, of which each one holds a
+        request open, and for `ConsumerSettings.processes`, which would be processes of each logstore."""
         if settings.logstore:
             raise ValueError("logstore is set; leave it out, since logstores names them")
         if settings.retry is not None:
             raise ValueError("retry is set; logs of several logstores cannot wait in the same one")
         if settings.end_time_s is not None:
             raise ValueError("end_time_s is set; run a Consumer for each logstore, which returns at its end")
+        if settings.subscription is not None:
+            raise ValueError(
+                "subscription is set, and each logstore would hold a request open; run a Consumer for each"
+                " logstore"
+            )
         if settings.processes:
             raise ValueError("processes is set; run a Consumer for each logstore, with processes of its own")
         _check_targets(settings, logstores)

@@ -161,3 +161,8 @@ class Listener:
     def on_lost(self, shards: tuple[int, ...]) -> None:
         """Other consumers may have the shards already; nothing can be saved. A batch of them may still
         run."""
+
+    def on_standby(self, shards: tuple[int, ...]) -> None:
+        """In these shards of an Exclusive or Failover subscription another consumer is active, and this one
+        takes over when that one ends. Called after each change, with no shards if there are none any more;
+        not in the processes of a worker."""

@@ -15,7 +15,7 @@ from loghub_consumer.membership.shard_manager import STEP_S, ParallelTasks, Task
 from loghub_consumer.membership.shared_membership import ShardTasks
 from loghub_consumer.membership.turns import Crew, OwnThreads, Turns
 from loghub_consumer.settings import ConsumerSettings, connect
-from loghub_consumer.shard_table import SharedBuffers
+from loghub_consumer.shared_buffers import SharedBuffers
 
 # Together with the thread of `run` fewer than a hundred. A heartbeat takes milliseconds, so one thread sends
 # the heartbeats of hundreds of logstores; the others are for requests that the service answers late.

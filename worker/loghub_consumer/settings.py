@@ -22,7 +22,9 @@ from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.client.transport import Timeouts
 from loghub.contract.processor import RetryLogstore
 from loghub.contract.worker import DeadLetterLogstore, OnFailure
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire.errors import Code, LogHubError
+from loghub.wire.subscriptions import MAX_LEASE_S, MAX_PRIORITY
 from loghub_consumer.checkpoint_store import CheckpointStore, StoredShard
 from loghub_consumer.failure.retry_logstore import Origin
 from loghub_consumer.held_shard import ReceiveLimits
@@ -54,6 +56,34 @@ class WorkerOptions:
 
 MIN_FETCH_INTERVAL_S = 0.2  # five requests a second; SLS allows 100 for a shard, and others read it too
 RETRY = OnFailure()
+PREFETCH_LOGS = 1_000  # as many as the receiver queue of a client of Pulsar has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """How a consumer takes part in a subscription of the embedded service (docs/processor.md 11). Raises
+    `ValueError` for an invalid value, and `TypeError` for a type that is none."""
+
+    type: SubscriptionType
+    # KeyShared: the fields of a log that are its key; empty: the key of a log that was written with one.
+    key: tuple[str, ...] = ()
+    # The consumers with the lowest number come first: in Failover they are active, and in Shared the others
+    # get logs only while these have no room.
+    priority: int = 0
+    # KeyShared: half-open ranges of the 65,536 slots of keys that this consumer takes; None: the service
+    # divides the slots among the consumers.
+    slots: tuple[tuple[int, int], ...] | None = None
+    prefetch_logs: int = PREFETCH_LOGS  # received and not yet handed to a processor, at most
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.type, SubscriptionType):
+            raise TypeError(f"type is {self.type!r}; it must be a loghub_consumer.SubscriptionType")
+        if self.type is not SubscriptionType.KEY_SHARED and (self.key or self.slots is not None):
+            raise ValueError(f"key and slots need the type {SubscriptionType.KEY_SHARED}; it is {self.type}")
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            raise ValueError(f"priority is {self.priority}; it must be from 0 to {MAX_PRIORITY}")
+        if self.prefetch_logs < 1:
+            raise ValueError(f"prefetch_logs is {self.prefetch_logs}; it must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +105,11 @@ class ConsumerSettings:
     logstore: str = ""  # left out only for a `MultiLogstoreConsumer`
     consumer_group: str = ""  # with `shards` only a name for positions in the checkpoint store
     consumer: str = ""  # this consumer's name; no two live consumers of a group may share one
+    # A subscription with the name `consumer_group` in place of a consumer group: the log service keeps the
+    # acknowledgment of each log, and with the types Shared and KeyShared every consumer gets logs of every
+    # shard. Only the embedded service has it; needs acknowledge="log". `timeout_s` is the lease, and
+    # `max_unacknowledged` counts logs of all shards together.
+    subscription: SubscriptionOptions | None = None
     # Read these shards, all of them and always, and join no group. Positions are only in `checkpoint_store`;
     # without one, each run begins at `start_position` or where the listener seeks. None: the group's.
     shards: tuple[int, ...] | None = None
@@ -192,6 +227,32 @@ class ConsumerSettings:
             raise ValueError("query needs processes=0; batches that it has left gaps in cannot be divided")
         self._check_names()
         self._check_targets()
+        if self.subscription is not None:
+            self._check_subscription()
+
+    def _check_subscription(self) -> None:
+        """Raises `ValueError` for settings that a subscription cannot have."""
+        if self.acknowledge != "log":
+            raise ValueError("subscription needs acknowledge='log'; single logs are acknowledged")
+        if self.client != "http":
+            raise ValueError(
+                f"subscription needs client='http'; the client {self.client!r} lacks the extensions of the"
+                " embedded service"
+            )
+        if self.timeout_s > MAX_LEASE_S:
+            raise ValueError(f"timeout_s is {self.timeout_s}; a subscription allows {MAX_LEASE_S:g}")
+        others = {
+            "shards": (self.shards is not None, "the log service decides which logs a consumer gets"),
+            "last_initial_shard": (
+                self.last_initial_shard is not None,
+                "shards that are made later begin at their first log in any case",
+            ),
+            "end_time_s": (self.end_time_s is not None, "other consumers may still have earlier logs"),
+            "query": (bool(self.query), "the embedded service evaluates none"),
+        }
+        for name, (is_set, reason) in others.items():
+            if is_set:
+                raise ValueError(f"{name} cannot be used with subscription, because {reason}; leave it out")
 
     def _check_targets(self) -> None:
         """Raises `ValueError` if failed logs would be read again as new logs, which fail again."""
@@ -232,6 +293,12 @@ class ConsumerSettings:
         for name in needed:
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
+
+    @property
+    def leaves_at_end(self) -> bool:
+        """Whether the consumer leaves at the end. Logs that are out of a subscription must not wait until the
+        lease is over."""
+        return self.leave or self.subscription is not None
 
     @property
     def is_of_retries(self) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -139,7 +138,9 @@ class ShardRunner:
             self._stored,
             entry,
             held=held,
-            cursor_at=partial(cursor_of, parts.client, settings.logstore, held.shard),
+            seek=lambda to: assignment.seek(
+                entry, cursor_of(parts.client, settings.logstore, held.shard, to)
+            ),
         )
         self._factory = parts.factory
         self._processor: Processor | None = None
@@ -293,6 +294,11 @@ class ShardRunner:
             returned = self._code.call(processor.process, batch, self.tracker)
         if self._stored is not None and self._stored.is_uncertain:
             raise RuntimeError("process returned although its transaction failed; let it raise")
+        if returned is not None and self.entry.unacknowledged.deliveries is not None:
+            raise ValueError(
+                "process returned a cursor, and a subscription has no position to continue at; return None,"
+                " and use tracker.nack for logs that must come again"
+            )
         return None if returned is None else decode_cursor(returned)
 
     def _is_elsewhere(self, kept: Kept) -> bool:
@@ -467,6 +473,7 @@ class ShardRunners:
         self._parts = parts
         self._listener = listener
         self._runners: dict[int, ShardRunner] = {}
+        self._standby: tuple[int, ...] = ()
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -516,6 +523,10 @@ class ShardRunners:
             self._announce(plan.announce, self._listener.on_revoked)
         if plan.assigned:
             self._begin(plan.assigned)
+        standby = self._assignment.standby()
+        if standby != self._standby:
+            self._standby = standby
+            self._call_listener(standby, self._listener.on_standby)
 
     def _announce(self, shards: tuple[int, ...], method: Callable[[tuple[int, ...]], None]) -> None:
         """Call the listener, then let the processors shut down."""
@@ -535,6 +546,7 @@ class ShardRunners:
             assert held.position is not None  # `rebalance` assigns no shard without one
             entry = self._table.add(held.shard, epoch=held.epoch, position=held.position)
             self._runners[held.shard] = ShardRunner(entry, self._assignment, self._parts, held=held)
+            self._assignment.opened(entry)
         shards = tuple(held.shard for held in assigned)
         self._call_listener(shards, self._listener.on_assigned)
         for shard in shards:

@@ -7,14 +7,13 @@ lock of the membership may be acquired under it, to wake the thread of `Consumer
 round.
 
 The consumers of one program share a lock, because they share a bound on memory and priorities
-(`SharedBuffers`): a change in one table may be what a shard of another table waits for.
+(`loghub_consumer.shared_buffers`): a change in one table may be what a shard of another table waits for.
 """
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from loghub.backoff import Backoff
 from loghub.clock import Clock
@@ -40,10 +39,10 @@ from loghub_consumer.held_shard import (
     next_step,
     pull_due_s,
     room_to_end,
-    share_bytes,
 )
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.processor import NotAssignedError
+from loghub_consumer.shared_buffers import SharedBuffers
 from loghub_consumer.unacknowledged import RedeliveryRules, Unacknowledged, Unsettled
 
 Event = Callable[[HeldShardState, float], HeldShardState]
@@ -179,89 +178,16 @@ def kept_again(state: HeldShardState, taken: Sequence[Unsettled]) -> Kept:
     return Kept(batch, state.generation, tuple(taken))
 
 
-class ShardMember(Protocol):
-    """The shards of one consumer, which shares its memory with others. Used under the lock."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveredLogs:
+    """What a subscription has delivered to a consumer: the logs that wait for their first batch, and all that
+    are not settled. ``ready`` are the shards that may process more, and ``is_held``: others are paused."""
 
-    is_short: bool  # a shard is not pulled because it is full
-
-    @property
-    def shard_count(self) -> int: ...
-    @property
-    def used_bytes(self) -> int: ...
-    @property
-    def priorities(self) -> frozenset[int]: ...
-    def note_backlogs(self) -> None:
-        """Bring `HeldShardEntry.has_backlog` up to date, once shards have different priorities."""
-
-    def top_backlog(self) -> int | None:
-        """The highest priority of a shard with a backlog; None if no shard has one."""
-
-    def notify_pulls(self) -> None: ...
-    def notify_below(self, priority: int) -> None:
-        """Wake the shards with a lower priority."""
-
-
-class SharedBuffers:
-    """All shards of the members together hold about `max_bytes`: each shard may exceed its share by one log
-    group. A shard waits while a shard with a higher priority has a backlog. Everything but `lock` is used
-    under the lock."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.lock = threading.Lock()
-        self.max_bytes = max_bytes
-        self._members: list[ShardMember] = []
-        self.shard_count = 0
-        self.has_priorities = False  # not all shards have the same priority
-
-    def join(self, member: ShardMember) -> None:
-        self._members.append(member)
-        self.members_changed()
-
-    def members_changed(self) -> None:
-        """The shards of a member, or their priorities, have changed."""
-        self.shard_count = sum(member.shard_count for member in self._members)
-        priorities = frozenset[int]().union(*(member.priorities for member in self._members))
-        had_priorities, self.has_priorities = self.has_priorities, len(priorities) > 1
-        if self.has_priorities and not had_priorities:
-            for member in self._members:
-                member.note_backlogs()
-
-    def leave(self, member: ShardMember) -> None:
-        """The shards of the member no longer count, even if they were abandoned with logs in memory."""
-        if member in self._members:
-            self._members.remove(member)
-            self.members_changed()
-            self.freed()
-            for other in self._members:
-                other.notify_below(max(other.priorities, default=0) + 1)
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(member.used_bytes for member in self._members)
-
-    def share_bytes(self, state: HeldShardState) -> int:
-        """How many bytes the shard of this state may hold now."""
-        return share_bytes(
-            state, max_bytes=self.max_bytes, shards=self.shard_count, used_bytes=self.used_bytes
-        )
-
-    def freed(self) -> None:
-        """A shard holds less than before: wake the pulls of the members that wait for room."""
-        for member in self._members:
-            if member.is_short:
-                member.notify_pulls()
-
-    def must_wait(self, priority: int) -> bool:
-        """Whether a shard with a higher priority has a backlog."""
-        if not self.has_priorities:
-            return False
-        tops = (member.top_backlog() for member in self._members)
-        return any(top is not None and top > priority for top in tops)
-
-    def backlog_ended(self, priority: int) -> None:
-        """A shard of this priority has no backlog any more: wake the shards that may have waited for it."""
-        for member in self._members:
-            member.notify_below(priority)
+    unbegun: int
+    open: int
+    free_bytes: int
+    ready: tuple[int, ...]
+    is_held: bool
 
 
 # After a pull or a call of the processor that failed. The first retry comes soon, since most failures are
@@ -457,6 +383,7 @@ class ShardTable:
         with self.lock:
             now = self.clock.monotonic_s()
             entry.apply_locked(lambda state, now: held_shard.roll_back_ended(state, now=now))
+            self._time_out(entry)
             step = self._next_step(entry, now)
             if step.step is not ThreadStep.WAIT:
                 self._begin(entry, step.step)
@@ -514,7 +441,10 @@ class ShardTable:
     def _take_again(self, entry: HeldShardEntry) -> Kept:
         now = self.clock.monotonic_s()
         taken = entry.unacknowledged.take_due(
-            max_bytes=self._limits.max_bytes, now=now, again=self._redelivery.again(now)
+            max_bytes=self._limits.max_bytes,
+            max_logs=self._limits.max_logs if entry.unacknowledged.deliveries is not None else None,
+            now=now,
+            again=self._redelivery.again(now),
         )
         return kept_again(entry.state, taken)
 
@@ -529,6 +459,83 @@ class ShardTable:
             entry.apply_locked(lambda state, _: held_shard.batch_began(state))
         elif step in (ThreadStep.INITIALIZE, ThreadStep.SHUT_DOWN):
             entry.apply_locked(lambda state, _: held_shard.user_code_began(state))
+
+    # -- deliveries of a subscription
+
+    def find(self, shard: int, epoch: int) -> HeldShardEntry | None:
+        """The entry of this assignment of a shard."""
+        with self.lock:
+            entry = self._entries.get(shard)
+        return entry if entry is not None and entry.state.epoch == epoch else None
+
+    def note_ends(self, ends: Mapping[int, int]) -> None:
+        """The cursors after the last log groups of shards."""
+        with self.lock:
+            for shard, end in ends.items():
+                if shard in self._entries:
+                    self._entries[shard].end = end
+
+    def deliver(self, entry: HeldShardEntry, parts: Sequence[Unsettled]) -> None:
+        """The log service has delivered logs, in this order. They are a batch once they are enough, or have
+        waited for long enough."""
+        limits = self._limits
+        with self.lock:
+            now = self.clock.monotonic_s()
+            for part in parts:
+                part.due_s = now + limits.max_wait_s
+                entry.unacknowledged.deliver(part)
+            logs, size = entry.unacknowledged.unbegun
+            if size >= limits.max_bytes or (limits.max_logs is not None and logs >= limits.max_logs):
+                entry.unacknowledged.hasten(now)
+            self._retain(entry)
+            entry.wake()
+
+    def delivered(self) -> DeliveredLogs:
+        """What is delivered and not settled, and how many bytes more there may be."""
+        with self.lock:
+            entries = [entry for entry in self._entries.values() if not entry.is_given_up]
+            running = [entry for entry in entries if not entry.state.is_paused]
+            deliveries = [entry.unacknowledged.deliveries for entry in entries]
+            return DeliveredLogs(
+                unbegun=sum(entry.unacknowledged.unbegun[0] for entry in running),
+                open=sum(one.open_logs for one in deliveries if one is not None),
+                free_bytes=self._shared.max_bytes - self._shared.used_bytes,
+                ready=tuple(entry.state.shard for entry in running if entry.state.is_initialized),
+                is_held=len(running) < len(entries),
+            )
+
+    def hasten(self) -> None:
+        """No more logs are received at present: what waits is handed over."""
+        with self.lock:
+            for entry in self._entries.values():
+                entry.unacknowledged.hasten(self.clock.monotonic_s())
+                entry.wake()
+
+    def release_unbegun(self) -> None:
+        """The logs that wait for their first batch go to other consumers."""
+        with self.lock:
+            for entry in self._entries.values():
+                entry.unacknowledged.release_unbegun()
+                self._retain(entry)
+
+    def time_out(self) -> None:
+        """Refuse the logs that were neither acknowledged nor refused in time."""
+        with self.lock:
+            for entry in self._entries.values():
+                if self._time_out(entry):
+                    entry.wake()
+
+    def _time_out(self, entry: HeldShardEntry) -> bool:
+        unacknowledged, rules = entry.unacknowledged, self._redelivery
+        if unacknowledged.deliveries is None or rules.ack_timeouts is None:
+            return False
+        has_late = unacknowledged.time_out(rules, now=entry.now_s)
+        self._retain(entry)
+        return has_late
+
+    def _retain(self, entry: HeldShardEntry) -> None:
+        size = entry.unacknowledged.bytes
+        entry.apply_locked(lambda state, _: held_shard.retained(state, size=size))
 
     # -- pulls
 

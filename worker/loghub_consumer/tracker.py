@@ -143,6 +143,7 @@ class Acknowledgement:
                 of_batch = [one for one in unacknowledged if _has(running, one)]
                 is_known = is_single and (was_alone or failure.cause is not Cause.ENDED)
                 self._blame(of_batch, failure, is_known=is_known, delivery=batch.delivery)
+                unacknowledged.send_back(of_batch, self._rules, now=self._entry.now_s)
             self._changed()
             return keeps_order
 
@@ -188,6 +189,7 @@ class Acknowledgement:
             running = self._running
             lost = [one for one in self._entry.unacknowledged if not _has(running, one)]
             self._entry.unacknowledged.refuse_out(lost, due_s=due_s, failure=failure)
+            self._entry.unacknowledged.send_back(lost, self._rules, now=self._entry.now_s)
             self._changed()
 
     @property
@@ -284,10 +286,14 @@ class Acknowledgement:
             raise TypeError(f"the reason is {type(reason).__name__}; it must be a text")
         now = self._entry.now_s
         failure = Failure(cause=Cause.REJECTED, reason=FINAL if is_final else REFUSED, message=reason)
+        unacknowledged, cursors = self._entry.unacknowledged, dict[int, None]()
         for place in places:
+            cursors[place.cursor] = None
             self._refuse(
                 place, lambda attempts: self._due_s(attempts, delay_s, now=now, is_final=is_final), failure
             )
+        refused = (part for cursor in cursors for part in unacknowledged.at(cursor))
+        unacknowledged.send_back(refused, self._rules, now=now)
         self._changed()
 
     def _due_s(self, attempts: int, delay_s: float | None, *, now: float, is_final: bool = False) -> float:
@@ -437,15 +443,15 @@ class ShardTracker:
         entry: HeldShardEntry,
         *,
         held: MemberShard,
-        cursor_at: Callable[[str | int], int],
+        seek: Callable[[str | int], None],
     ) -> None:
-        """`cursor_at` finds the cursor of what `seek` is called with."""
+        """`seek` moves the shard."""
         position = held.position
         assert position is not None
         self.shard = held.shard
         self.pause, self.resume = entry.pause, entry.resume
         self._entry = entry
-        self._cursor_at = cursor_at
+        self._seek = seek
         self._acknowledgement = acknowledgement
         self._stored = stored
         self._checkpoints = checkpoints
@@ -462,7 +468,7 @@ class ShardTracker:
 
     def seek(self, to: str | int) -> None:
         self._entry.require_assigned()
-        self._entry.seek(self._cursor_at(to))
+        self._seek(to)
 
     def begin_batch(self, end: int, *, generation: int) -> None:
         """`process` is called with a batch that ends there."""
@@ -491,6 +497,11 @@ class ShardTracker:
 
     def save(self, *, persist: bool = True, cursor: str | None = None) -> None:
         self._checkpoints.require_place()
+        if cursor is not None and self._entry.unacknowledged.deliveries is not None:
+            raise ValueError(
+                "a subscription has no position to save; acknowledge logs with tracker.ack, and call save"
+                " without a cursor to wait until the log service has that"
+            )
         position = None if cursor is None else decode_cursor(cursor)
         with self._noting:
             self._saved(self._done if position is None else position)

@@ -5,6 +5,10 @@ acknowledges each log itself, until all its logs are acknowledged. Parts of a lo
 different delays. The first log group here bounds the checkpoint (`floor`), so that the next consumer reads
 every log group here again, whatever happens to this one.
 
+With a subscription every log comes here as soon as it is delivered, with the number of its redeliveries, and
+waits here for its first batch as well. What becomes of it is noted for the log service
+(`loghub_consumer.outbox`), which redelivers what is refused.
+
 No threads or clocks: times are arguments, in seconds of the monotonic clock, and `loghub_consumer.tracker`
 has the lock.
 """
@@ -19,6 +23,7 @@ from typing import TypeAlias
 from loghub.backoff import Backoff
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.failure.retry_logstore import Origin, RetryMark
+from loghub_consumer.outbox import Deliveries, Fate
 
 TIMED_OUT = Failure(
     cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"
@@ -90,6 +95,12 @@ class Unsettled:
     attempts: int = 0  # deliveries that have failed because of these logs
     is_gone: bool = False  # acknowledged or discarded
     is_suspect: bool = False  # one of several for which a batch failed: handed over with no others
+    logs: int = 0  # of the whole log group; counted only if a subscription delivered it
+
+    @property
+    def meant_logs(self) -> int:
+        """The number of the logs that are meant, which is counted only with a subscription."""
+        return self.logs if self.only is None else len(self.only)
 
 
 class Unacknowledged:
@@ -104,6 +115,8 @@ class Unacknowledged:
         self._numbers = count()
         self._parts = 0
         self.bytes = 0
+        self.deliveries: Deliveries | None = None  # of a subscription
+        self._unbegun: dict[Unsettled, None] = {}  # delivered, and not handed over
 
     def __len__(self) -> int:
         """The number of log groups."""
@@ -148,13 +161,19 @@ class Unacknowledged:
     def acknowledge(self, cursor: int, index: int | None = None) -> bool:
         """A log, or all of a log group, is done. False if it was not here."""
         if index is None:
-            return self._remove(self._by_cursor.get(cursor, ()))
+            whole = tuple(self._by_cursor.get(cursor, ()))
+            for one in whole:
+                self._settle(one, Fate.ACKNOWLEDGED)
+            return self._remove(whole)
         part = self._find(cursor, index)
         if part is None:
             return False
         if part.only == {index}:
+            self._settle(part, Fate.ACKNOWLEDGED)
             return self._remove((part,))
         self._logs_of(part).remove(index)
+        if self.deliveries is not None:
+            self.deliveries.settle(Fate.ACKNOWLEDGED, cursor, (index,), logs=1)
         return True
 
     def refuse(self, cursor: int, index: int | None, *, due: Due, failure: Failure | None = None) -> bool:
@@ -258,16 +277,92 @@ class Unacknowledged:
         for cursor in cursors:
             self._remove(self._by_cursor[cursor])
 
-    def take_due(self, *, max_bytes: int, now: float, again: Due | None) -> list[Unsettled]:
+    # -- logs of a subscription
+
+    def deliver(self, part: Unsettled) -> None:
+        """The log service has delivered these logs, which wait for a batch. What is here already is left
+        out."""
+        assert self.deliveries is not None
+        for other in self._by_cursor.get(part.cursor, ()):
+            part.only = self._logs_of(part) - self._logs_of(other)
+            if not part.only:
+                return
+        self.deliveries.deliver(part.meant_logs, is_again=part.delivery > 0)
+        self._unbegun[part] = None
+        self.add(part)
+
+    @property
+    def unbegun(self) -> tuple[int, int]:
+        """The number of logs that wait for their first batch, and of their bytes."""
+        logs = sum(part.meant_logs for part in self._unbegun)
+        return logs, sum(len(part.raw) for part in self._unbegun)
+
+    def hasten(self, now: float) -> None:
+        """The logs that wait for their first batch are one: they wait no longer."""
+        for part in self._unbegun:
+            self._set_due(part, min(now, part.due_s or now))
+
+    def release_unbegun(self) -> None:
+        """The logs that wait for their first batch go to other consumers."""
+        unbegun = tuple(self._unbegun)
+        for part in unbegun:
+            self._settle(part, Fate.RELEASED)
+        self._remove(unbegun)
+
+    def send_back(self, refused: Iterable[Unsettled], rules: RedeliveryRules, *, now: float) -> None:
+        """The log service redelivers what was refused here at its time, unless it is settled now."""
+        if self.deliveries is None or self.deliveries.keeps_refused:
+            return
+        for part in tuple(refused):
+            if part.is_gone or part.is_out or not is_blamed(part.failure):
+                continue
+            assert part.failure is not None
+            if not rules.is_settled(part.attempts + 1, is_final=part.failure.reason == FINAL):
+                self._settle(part, Fate.REFUSED, due_s=now if part.due_s is None else part.due_s)
+                self._remove((part,))
+
+    def time_out(self, rules: RedeliveryRules, *, now: float) -> bool:
+        """Logs that were neither acknowledged nor refused in time are refused. Returns whether there were
+        any."""
+        late: list[Unsettled] = []
+        others: list[tuple[float, int, Unsettled]] = []
+        while (due_s := self.due_s) is not None and due_s <= now:
+            entry = heapq.heappop(self._due)
+            if entry[2].is_out:
+                late.append(entry[2])
+            else:
+                others.append(entry)
+        for entry in others:
+            heapq.heappush(self._due, entry)
+        for part in late:
+            part.is_out, part.failure = False, TIMED_OUT
+            self._enqueue(part)
+        self.send_back(late, rules, now=now)
+        return bool(late)
+
+    def at(self, cursor: int) -> tuple[Unsettled, ...]:
+        """The parts of one log group."""
+        return tuple(self._by_cursor.get(cursor, ()))
+
+    def _settle(self, part: Unsettled, fate: Fate, *, due_s: float = 0.0) -> None:
+        if self.deliveries is not None:
+            self.deliveries.settle(fate, part.cursor, part.only, logs=part.meant_logs, due_s=due_s)
+
+    # -- the next batch of logs that come again, or that a subscription has delivered
+
+    def take_due(
+        self, *, max_bytes: int, now: float, again: Due | None, max_logs: int | None = None
+    ) -> list[Unsettled]:
         """Redeliver the parts that are due: logs with the same number of deliveries, in order, at least one
-        part. If nothing happens to them, that is repeated at `again`."""
+        part. If nothing happens to them, that is repeated at `again`. `max_logs` is for a subscription."""
         taken: list[Unsettled] = []
         later: list[tuple[float, int, Unsettled]] = []
-        size = 0
+        size = logs = 0
         while (due_s := self.due_s) is not None and due_s <= now:
             entry = heapq.heappop(self._due)
             part = entry[2]
             is_too_large = size + len(part.raw) > max_bytes or part.is_suspect
+            is_too_large |= max_logs is not None and logs + part.meant_logs > max_logs
             if taken and (part.delivery != taken[0].delivery or is_too_large):
                 later.append(entry)
                 if part.delivery == taken[0].delivery:
@@ -275,7 +370,7 @@ class Unacknowledged:
                 continue
             taken.append(part)
             part.due_s = None  # another entry of it, of a time that it had before and has again, is void
-            size += len(part.raw)
+            size, logs = size + len(part.raw), logs + part.meant_logs
             if part.is_suspect:
                 break
         for entry in later:
@@ -286,6 +381,7 @@ class Unacknowledged:
             part.delivery += 1
             part.attempts += is_blamed(part.failure)
             part.is_out = True
+            self._unbegun.pop(part, None)
             self._set_due(part, None if again is None else again(part.delivery))
         return sorted(taken, key=lambda part: (part.cursor, min(part.only or (0,))))
 
@@ -315,6 +411,7 @@ class Unacknowledged:
         removed = tuple(some)
         for part in removed:
             part.is_gone = True
+            self._unbegun.pop(part, None)
             self._parts -= 1
             self.bytes -= ENTRY_BYTES
             parts = self._by_cursor[part.cursor]

@@ -32,6 +32,7 @@ from loghub.contract.worker import (
 from loghub.listening import listen
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.failure.policy import ShardTotals
+from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.remote_processor import ProcessorCounts
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock
@@ -306,10 +307,33 @@ class _BoundedServer(ThreadingHTTPServer):
 
 
 def processor_counters(
-    counts: ProcessorCounts, failures: FailureReport, processes: Sequence[ProcessProgress]
+    counts: ProcessorCounts,
+    failures: FailureReport,
+    processes: Sequence[ProcessProgress],
+    deliveries: DeliveryCounts,
 ) -> tuple[Counter, ...]:
     """All of them, as of now."""
     return (
+        Counter(
+            "loghub_worker_subscription_logs_delivered",
+            "Number of logs that a subscription has delivered to the worker.",
+            deliveries.delivered,
+        ),
+        Counter(
+            "loghub_worker_subscription_logs_redelivered",
+            "Number of these that were refused before.",
+            deliveries.redelivered,
+        ),
+        Counter(
+            "loghub_worker_subscription_logs_acknowledged",
+            "Number of logs of a subscription that the worker has acknowledged.",
+            deliveries.acknowledged,
+        ),
+        Counter(
+            "loghub_worker_subscription_logs_refused",
+            "Number of logs that the worker has given back to be delivered again.",
+            deliveries.refused,
+        ),
         Counter("loghub_worker_batches", "Number of batches processed.", counts.batches),
         Counter(
             "loghub_worker_batches_timed_out",

@@ -8,7 +8,7 @@ scraper show the same values. `loghub.contract.worker.WorkerStatus` describes it
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -37,6 +37,7 @@ from loghub_consumer.membership.membership import (
     ShardPhase,
     ShutdownMode,
 )
+from loghub_consumer.subscription_session import Session, Stage
 from loghub_worker.metrics import Counter, Figures, MetricsServer
 from loghub_worker.settings import WorkerSettings
 from loghub_worker.state.ledger import ShardStateRecord, StateFigures
@@ -134,6 +135,36 @@ class QueryProgress:
     state: StateFigures | None = None  # of a stateful pipeline
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReport:
+    """What a worker is in its group or subscription. `heard_s` is when the last answered call was sent, in
+    monotonic seconds; None: before the first."""
+
+    phase: WorkerPhaseName
+    heard_s: float | None
+    shards: tuple[MemberShard, ...]
+
+
+def member_of(membership: Membership) -> MemberReport:
+    """The member of a consumer group."""
+    return MemberReport(phase=phase_of(membership), heard_s=membership.last_good_s, shards=membership.shards)
+
+
+def member_of_subscription(session: Session) -> MemberReport:
+    """The consumer of a subscription, in which shards have no positions."""
+    phases: dict[Stage, WorkerPhaseName] = {
+        Stage.SERVING: "running" if session.has_joined else "starting",
+        Stage.ENDING: "draining",
+        Stage.LEFT: "left",
+    }
+    was_heard = session.has_joined or session.heard_s
+    return MemberReport(
+        phase="fenced" if session.is_fenced else phases[session.stage],
+        heard_s=session.heard_s if was_heard else None,
+        shards=tuple(replace(shard, position=None) for shard in session.shards),
+    )
+
+
 def phase_of(membership: Membership) -> WorkerPhaseName:
     """The phase of the worker."""
     if membership.state is MemberState.LEFT:
@@ -149,7 +180,7 @@ def phase_of(membership: Membership) -> WorkerPhaseName:
 
 
 def status_of(
-    membership: Membership,
+    member: MemberReport,
     *,
     name: str,
     now: Moment,
@@ -158,16 +189,16 @@ def status_of(
     readings: ShardReadings,
 ) -> WorkerStatus:
     """The status at one moment."""
-    last_s = membership.last_good_s
+    last_s = member.heard_s
     return WorkerStatus(
         consumer=name,
-        phase=phase_of(membership),
+        phase=member.phase,
         reason=error.reason,
         # Messages of other programs may contain lone surrogates, which JSON cannot represent.
         message=error.message.encode(errors="replace").decode(),
         rows_written=query.rows,
         last_heartbeat_age_s=None if last_s is None else now.monotonic_s - last_s,
-        shards=[progress_of(shard, readings, unix_s=now.unix_s) for shard in membership.shards],
+        shards=[progress_of(shard, readings, unix_s=now.unix_s) for shard in member.shards],
         written_at=now.unix_s,
         batch_age_s=query.batch_age_s,
         batch_hung_after_s=query.batch_hung_after_s,

@@ -51,7 +51,7 @@ from loghub_worker.sink.sink_start import CredentialFiles, SinkStart
 from loghub_worker.sink.sinks import make_sink
 from loghub_worker.spark_errors import SPARK_ERRORS
 from loghub_worker.state.ledger import StateIdentity, StateLedger
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, StatusPublisher, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, StatusPublisher, member_of, status_of
 
 log = structlog.get_logger()
 
@@ -360,7 +360,7 @@ class WorkerRuntime:
         with self._shared_state.use() as (membership, now):
             query = self._query_progress(membership)
             status = status_of(
-                membership,
+                member_of(membership),
                 name=self._settings.consumer,
                 now=Moment(monotonic_s=now, unix_s=self._clock.unix_s()),
                 error=self._current_error(query),

@@ -58,9 +58,10 @@ from loghub_service.subscription.events import (
     Refusal,
 )
 
-_SESSION_DIGITS = 24
-_MAX_NONCE = 64
-_MAX_NUMBER = 1 << 53
+_SESSION_DIGITS = 24  # hexadecimal: nobody guesses the session of another
+_MAX_NONCE = 64  # characters; our client sends 24
+_MAX_NUMBER = 1 << 53  # above, numbers are not exact in every client
+_MAX_SESSIONS = 20_000  # of the service: one that is idle takes a few kilobytes
 _BACKLOG_S = 1.0  # between two counts for a session
 # An acknowledgment of a range is applied group by group.
 _MAX_GROUPS = 100_000
@@ -84,7 +85,7 @@ async def exchange(engine: Engine, request: Request, *, ls: str, sub: str) -> Se
         await _settle_late(engine, found, wanted)
     begin_call(session, engine.clock.monotonic_s())
     try:
-        call = _Call(engine, request, found, session, wanted, ls)
+        call = _ExchangeCall(engine, request, found, session, wanted, ls)
         return await call.run()
     finally:
         end_call(session, engine.clock.monotonic_s())
@@ -143,6 +144,8 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Leas
             Code.SUBSCRIPTION_BUSY,
             f"consumer {wanted.consumer} has a session that lives until its {known.lease_s:g} s are over",
         )
+    if len(engine.sessions) >= _MAX_SESSIONS:
+        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, f"the service has {_MAX_SESSIONS} sessions, the most")
     return _join(engine, found, wanted, now_s)
 
 
@@ -177,6 +180,7 @@ def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: flo
         raise failure(Code.PARAMETER_INVALID, "ranges of slots lie in 0 to 65535 and do not overlap")
     if refusal is not None:
         raise failure(Code.SUBSCRIPTION_BUSY, _REFUSALS.get(refusal, refusal.value))
+    session.reported_changes = session.changes  # by the answer to this exchange
     engine.sessions.add(session)
     return session
 
@@ -214,7 +218,7 @@ class _Receipt:
     fenced: tuple[int, ...] = ()
 
 
-class _Call:
+class _ExchangeCall:
     """One exchange of a session."""
 
     def __init__(
@@ -319,19 +323,19 @@ class _Call:
             )
         session.turn += 1
         session.wake()  # an earlier receive is over
-        turn, changes = session.turn, session.changes
+        turn = session.turn
         if number == session.last_number:
             return await self._send(number, self._still_out(), receipt)
-        self._allow(max(0, wanted.max_logs - session.queued_logs))
         woken = asyncio.Event()
         session.wake = woken.set
 
         def has_changed() -> bool:
             is_over = session.turn != turn or session.is_closed
-            return is_over or bool(session.queue) or session.changes != changes
+            return is_over or bool(session.queue) or session.changes != session.reported_changes
 
         poll_name = f"subscription session {session.id}"
         with engine.polls.place(self._request, poll_name, watched=1, wake=woken.set) as poll:
+            self._allow(max(0, wanted.max_logs - session.queued_logs))
             await wait_for_change(self._request, poll, woken, wait_s=wanted.wait_s, has_changed=has_changed)
         if self._request.is_gone():
             return EMPTY
@@ -402,6 +406,7 @@ class _Call:
         backlog: dict[int, int | None] | None = None,
     ) -> Exchanged:
         session, shards = self._session, self._found.saved.state.shards
+        session.reported_changes = session.changes
         return Exchanged(
             session=session.id,
             lease_s=session.lease_s,

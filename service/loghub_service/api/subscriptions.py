@@ -11,13 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
-from loghub.domain.log_position import index_of, ordinal_of, position_of
+from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionType, worst_state
 from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
 from loghub.wire.cursor import Position
 from loghub.wire.errors import Code
-from loghub.wire.loggroup import raw_logs
 from loghub.wire.subscriptions import (
     MAX_KEY_FIELD_CHARS,
     MAX_KEY_FIELDS,
@@ -50,9 +49,9 @@ from loghub_service.subscription.state import Cursor, SubscriptionSettings
 from loghub_service.subscriptions import RegisteredSubscription, TooManySubscriptions
 
 T = TypeVar("T")
-_MAX_UNIX_S = 1 << 40
+_MAX_UNIX_S = 1 << 40  # as in GetCursor
 _SKIP_LOGS = 1_000  # that are read at once to be skipped
-_SKIP_BYTES = 1 << 20
+_SKIP_BYTES = 1 << 20  # of the log groups that are read for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ def _check_key(spec: SubscriptionSpec) -> None:
 def _change(engine: Engine, found: FoundSubscription, settings: SubscriptionSettings) -> None:
     if not found.saved.state.settings.is_durable:
         raise failure(
-            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} is that of a client's reader: use another name"
+            Code.SUBSCRIPTION_BUSY, f"{found.saved.name} belongs to a reader of a client: use another name"
         )
     with opened(engine, found) as dispatch:
         change = ChangeSettings(type=settings.type, in_order=settings.in_order, key=settings.key)
@@ -254,8 +253,10 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
             for first, stop in list(cursor.acked.gaps(begin, begin + size)):
                 stop = min(stop, first + wanted - skipped)
                 if first < stop:
-                    runs.append((first, stop))
                     skipped += stop - first
+                    runs.append((first, stop))
+                    if stop == begin + size:
+                        runs.append((stop, group_end(begin)))
             if runs:
                 dispatch.apply(Ack(shard=cursor.shard, runs=runs))
         if after <= position:
@@ -265,7 +266,7 @@ async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cur
 
 
 def _size_of(group: GroupToSend) -> tuple[int, int]:
-    return group.ordinal, sum(1 for _ in raw_logs(group.group))
+    return group.ordinal, group.logs
 
 
 def _decoded(request: Request, kind: type[T]) -> T:

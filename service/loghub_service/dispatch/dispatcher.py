@@ -19,7 +19,6 @@ import structlog
 
 from loghub.clock import Clock
 from loghub.domain.log_position import position_of
-from loghub.wire.loggroup import raw_logs
 from loghub_service.connections.service_ports import Watch
 from loghub_service.dispatch.keys import slots_of
 from loghub_service.dispatch.ports import (
@@ -334,7 +333,7 @@ def _read_group(
     """Called in a thread."""
     return _ReadGroup(
         ordinal=group.ordinal,
-        logs=sum(1 for _ in raw_logs(group.group)),
+        logs=group.logs,
         slots=None if key is None else slots_of(group, key),
         not_before_ms=None if group.origin is None else group.origin.deliver_at_ms,
         prepared=None if preparation is None else preparation.prepare(group),
@@ -342,8 +341,8 @@ def _read_group(
 
 
 class Dispatches:
-    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` are those of
-    consumers."""
+    """The subscriptions of a service that have consumers, by logstore and name. ``numbers`` numbers
+    the consumers."""
 
     def __init__(self, context: DispatchContext) -> None:
         self.numbers = count(1)

@@ -88,7 +88,7 @@ class Receiver(Protocol):
         consumer gets what was dealt to it."""
 
     def closed(self) -> None:
-        """It is none any more, and has to join again."""
+        """The consumer is none any more, and has to join again."""
 
 
 class Preparation(Protocol):

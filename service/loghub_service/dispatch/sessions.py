@@ -27,8 +27,8 @@ class LeasedConsumer:
 
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
     ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
-    counts how often the consumer became active for a shard or stood by. ``wake`` is called when something has
-    happened.
+    counts how often the consumer became active for a shard or was relieved; ``reported_changes`` of them are
+    in an answer. ``wake`` is called when something has happened.
     """
 
     id: str
@@ -44,6 +44,7 @@ class LeasedConsumer:
     is_closed: bool = False
     turn: int = 0
     changes: int = 0
+    reported_changes: int = 0
     last_number: int = 0
     last: list[Dealt] = field(default_factory=list)
     queue: deque[Dealt] = field(default_factory=deque)

@@ -6,6 +6,7 @@ ignored: a request of a client may overlap with the deletion.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import apsw
@@ -20,7 +21,7 @@ from loghub_service.facts import (
     SubscriptionFact,
     SubscriptionSaved,
 )
-from loghub_service.subscription.durable import unpack
+from loghub_service.subscription.durable import BadSavedCursor, unpack
 from loghub_service.subscription.state import SavedCursor
 
 Statement = tuple[str, tuple[object, ...]]
@@ -80,24 +81,34 @@ def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
         "SELECT logstore, name, shard, packed FROM subscription_delta ORDER BY number"
     ):
         deltas[logstore, name, shard].append(packed)
-    stored = {
-        (logstore, name): StoredSubscription(
-            logstore=logstore,
-            name=name,
-            type=SubscriptionType(kind),
-            in_order=bool(in_order),
-            key=msgspec.json.decode(key, type=tuple[str, ...]),
-            cursors={},
-        )
-        for logstore, name, kind, in_order, key in connection.execute(
-            "SELECT logstore, name, type, in_order, key FROM subscription ORDER BY logstore, name"
-        )
-    }
+    stored: dict[tuple[int, str], StoredSubscription] = {}
+    for logstore, name, kind, in_order, key in connection.execute(
+        "SELECT logstore, name, type, in_order, key FROM subscription ORDER BY logstore, name"
+    ):
+        with _named(f"subscription {name}"):
+            stored[logstore, name] = StoredSubscription(
+                logstore=logstore,
+                name=name,
+                type=SubscriptionType(kind),
+                in_order=bool(in_order),
+                key=msgspec.json.decode(key, type=tuple[str, ...]),
+                cursors={},
+            )
     for logstore, name, shard, packed in connection.execute(
         "SELECT logstore, name, shard, packed FROM subscription_cursor"
     ):
-        stored[logstore, name].cursors[shard] = unpack(packed, deltas[logstore, name, shard])
+        with _named(f"subscription {name}, shard {shard}"):
+            stored[logstore, name].cursors[shard] = unpack(packed, deltas[logstore, name, shard])
     return list(stored.values())
+
+
+@contextmanager
+def _named(row: str) -> Iterator[None]:
+    """Say in which row something cannot be read."""
+    try:
+        yield
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise BadSavedCursor(f"{row}: {error}") from error
 
 
 def used_ordinals(connection: apsw.Connection) -> Iterator[tuple[int, int, str, int]]:

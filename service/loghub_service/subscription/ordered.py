@@ -75,6 +75,8 @@ class OrderedQueue:
             is_taken, stop = False, cursor.read
         known = min(stop, cursor.read, self.stops.get(normal, stop))
         logs = sum(b - a for a, b in cursor.acked.gaps(first, known))
+        for begin, end in tuple(cursor.acked.gaps(max(first, cursor.read), stop)):
+            cursor.count_unread(begin, end)
         cursor.add_acked(first, stop, draft)
         if logs:
             self._settled(logs)

@@ -132,6 +132,7 @@ class SharedQueue:
             return True  # there is no such log: the group ends before
         is_taken = self.cursor.may_add(known, stop, draft.limits)
         if is_taken:
+            self.cursor.count_unread(known, stop)
             self.cursor.add_acked(known, stop, draft)
         return is_taken
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from loghub.domain.log_position import group_end
+from loghub.domain.log_position import group_end, index_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked, Run
 from loghub_service.subscription.events import (
@@ -33,7 +33,7 @@ class SubscriptionLimits:
     # about 4 bytes on disk.
     max_ranges: int = 10_000
     # Logs of a shard that are out or wait, in ordered types log groups; maxUnackedMessagesPerSubscription,
-    # but for ordered types, which Pulsar does not limit. Each takes about 200 bytes of memory.
+    # but for ordered types, which Pulsar does not limit. Each takes up to 144 bytes of memory.
     max_unacked: int = 200_000
     max_unacked_of_consumer: int = 50_000  # maxUnackedMessagesPerConsumer; not in ordered types, as in Pulsar
     look_ahead: int = 1_000  # logs of Key_Shared that wait for their consumer while others pass them
@@ -191,6 +191,13 @@ class Cursor:
         self.acknowledged += logs
         if self.read < self.high:
             self.unacked_below = max(0, self.unacked_below - logs)
+
+    def count_unread(self, first: int, stop: int) -> None:
+        """A run is acknowledged that was not read again since the last rewind. How many logs it has is known
+        unless it stops at the end of its group, in normal form: that is no reason to take fewer for left."""
+        if self.read < self.high and index_of(stop):
+            logs = min(stop, self.high) - max(first, self.read)
+            self.unacked_below = max(0, self.unacked_below - max(0, logs))
 
     def rewind(self) -> None:
         """Everything from the mark on that is not acknowledged will be read again."""

@@ -197,8 +197,9 @@ def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) 
     elif isinstance(event, Allow):
         consumer.permits = min(event.permits, draft.limits.max_permits)
         consumer.only = event.only
-        # One after the other is the first to take of the permits, so that none waits for the others to end.
-        consumer.shards = (*consumer.shards[1:], *consumer.shards[:1])
+        if consumer.permits > 0:
+            # One after the other is the first to take of the permits, so that none waits for another to end.
+            consumer.shards = (*consumer.shards[1:], *consumer.shards[:1])
     else:
         _remove(draft, consumer)
         return

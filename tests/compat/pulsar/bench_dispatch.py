@@ -1,36 +1,41 @@
-"""What a Pulsar client gets from the endpoint, next to a Pulsar broker on the same machine and disk.
+"""What Pulsar clients get from the endpoint, next to a Pulsar broker on the same machine and disk.
 
-``python -m tests.compat.pulsar.bench_dispatch`` prints messages a second on the clock, and the CPU time of
-the server and of the client for each thousand, of one producer in batches and of one consumer of each type
-that acknowledges every message; the two ordered types acknowledge cumulatively. The client is Pulsar's
-library for Python. Every round measures all rows on both sides; the first one warms both up and does not
-count.
+``python -m tests.compat.pulsar.bench_dispatch [ROUNDS [MESSAGES]]`` prints messages a second on the clock,
+and the CPU time of the server and of the client for each thousand: one producer in batches, and one consumer
+of each type with Pulsar's library for Python, Go and Java. Consumers acknowledge every message; those of the
+two ordered types cumulatively. Then come acknowledgements with a receipt, a thousand in each command, and how
+long a message takes from the producer's call to the consumer's program. Every round measures all rows on
+both sides, one side after the other; the first round warms both up and does not count.
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from threading import Semaphore
 
 import pulsar
 
+from loghub_service.pulsar.wire import consumers as wire
+from loghub_service.pulsar.wire.frames import encode_frame
+from loghub_service.pulsar.wire.session import CommandSuccess
+from loghub_service.pulsar.wire.values import MessageIdData
+from tests.compat.pulsar.client_programs import LANGUAGES
+from tests.compat.pulsar.clients import Consumer
 from tests.compat.pulsar.places import Place, a_service_place, an_oracle_place
+from tests.loghub.expensive_pulsar import PulsarConnection
 from tests.loghub.load import cpu_s
 
-ROUNDS = 3
-MESSAGES, BATCH, BYTES = 100_000, 500, 200
-ACK_EVERY = 1000  # of the ordered types
-TYPES = {
-    "Exclusive": pulsar.ConsumerType.Exclusive,
-    "Failover": pulsar.ConsumerType.Failover,
-    "Shared": pulsar.ConsumerType.Shared,
-    "Key_Shared": pulsar.ConsumerType.KeyShared,
-}
+ROUNDS, MESSAGES = 3, 100_000
+BATCH, BYTES, KEYS = 500, 200, 1000
+ACK_EVERY = 1000  # of the ordered types, and in a command of the row with receipts
 ORDERED = ("Exclusive", "Failover")
+TYPES = (*ORDERED, "Shared", "Key_Shared")
+TRIPS = 500  # messages of which each is awaited before the next one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,45 +48,74 @@ class Cost:
     client_s: float
 
 
-def _cost(place: Place, work: Callable[[], int]) -> Cost:
-    """Of work that returns how many messages it has moved."""
-    begin_s, begin_server_s, begin_client_s = time.monotonic(), cpu_s(place.pid), time.process_time()
-    messages = work()
+@dataclass(slots=True)
+class Side:
+    """One of the two, in one round."""
+
+    place: Place
+    messages: int
+    costs: dict[str, Cost]
+    trips_ms: list[float]
+
+
+def _cost(place: Place, messages: int, work: Callable[[], object], client: Callable[[], float]) -> Cost:
+    begin_s, begin_server_s, begin_client_s = time.monotonic(), cpu_s(place.pid), client()
+    work()
     return Cost(
         messages=messages,
         wall_s=time.monotonic() - begin_s,
         server_s=cpu_s(place.pid) - begin_server_s,
-        client_s=time.process_time() - begin_client_s,
+        client_s=client() - begin_client_s,
     )
 
 
-def measure(place: Place) -> dict[str, Cost]:
+def measure(place: Place, messages: int) -> Side:
     """All rows on one side, once."""
-    topic = place.partition()
+    topic, side = place.partition(), Side(place, messages, {}, [])
     login = pulsar.AuthenticationToken(place.token) if place.token else None
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)
     client = pulsar.Client(place.url, authentication=login, logger=quiet)
     try:
-        costs = {"produce": _cost(place, lambda: _produce(client, topic))}
-        for name in TYPES:
-            consumer = client.subscribe(
-                topic,
-                name,
-                consumer_type=TYPES[name],
-                initial_position=pulsar.InitialPosition.Earliest,
-                receiver_queue_size=10_000,
-            )
-            costs[name] = _cost(place, lambda one=consumer, kind=name: _consume(one, kind))  # type: ignore[misc]
-            consumer.close()
+        side.costs["produce, Python"] = _cost(
+            place, messages, lambda: _produce(client, topic, messages, BATCH), time.process_time
+        )
+        for language in LANGUAGES:
+            for kind in TYPES:
+                side.costs[f"{kind}, {language}"] = _drained(side, language, topic, kind)
+        alone = place.partition()
+        _produce(client, alone, messages, 0)
+        side.costs["acks with receipts"] = _acked(side, alone)
+        side.trips_ms += _trips(client, place.partition())
     finally:
         client.close()
-    return costs
+        place.end_test()
+    return side
 
 
-def _produce(client: pulsar.Client, topic: str) -> int:
-    producer = client.create_producer(
-        topic, batching_enabled=True, batching_max_messages=BATCH, block_if_queue_full=True
+def _drained(side: Side, language: str, topic: str, kind: str) -> Cost:
+    consumer: Consumer = side.place.client(language).consumer(
+        topic, f"{kind}-{language}", type=kind, queue=10_000
     )
+    every = ACK_EVERY if kind in ORDERED else 0
+    pid = consumer.program.process.pid
+    cost = _cost(
+        side.place,
+        side.messages,
+        lambda: consumer.ask("drain", count=side.messages, ackEvery=every),
+        lambda: cpu_s(pid),
+    )
+    consumer.close()
+    return cost
+
+
+def _produce(client: pulsar.Client, topic: str, messages: int, batch: int) -> None:
+    # Batches have one size at both sides, however fast these are.
+    batching = {
+        "batching_enabled": bool(batch),
+        "batching_max_messages": max(batch, 2),
+        "batching_max_publish_delay_ms": 10_000,
+    }
+    producer = client.create_producer(topic, block_if_queue_full=True, **batching)
     done = Semaphore(0)
     failed: list[object] = []
 
@@ -91,45 +125,90 @@ def _produce(client: pulsar.Client, topic: str) -> int:
         done.release()
 
     payload = b"x" * BYTES
-    for number in range(MESSAGES):
-        producer.send_async(payload, stored, partition_key=f"k{number % 1000}")
+    for number in range(messages):
+        producer.send_async(payload, stored, partition_key=f"k{number % KEYS}")
     producer.flush()
-    for _ in range(MESSAGES):
+    for _ in range(messages):
         done.acquire()
     assert not failed, failed[0]
     producer.close()
-    return MESSAGES
 
 
-def _consume(consumer: pulsar.Consumer, kind: str) -> int:
-    for number in range(1, MESSAGES + 1):
-        message = consumer.receive(120_000)
-        if kind not in ORDERED:
-            consumer.acknowledge(message)
-        elif number % ACK_EVERY == 0:
-            consumer.acknowledge_cumulative(message)
-    return MESSAGES
+def _acked(side: Side, topic: str) -> Cost:
+    """Messages that are no batch, which one connection has got before and acknowledges one by one."""
+    with PulsarConnection(side.place.url.removeprefix("pulsar://"), side.place.token) as connection:
+        subscribe = wire.CommandSubscribe(
+            topic=f"persistent://public/default/{topic}",
+            subscription="acks",
+            sub_type=wire.SubType.SHARED,
+            consumer_id=1,
+            request_id=0,
+            initial_position=wire.InitialPosition.EARLIEST,
+        )
+        connection.exchange(subscribe, CommandSuccess)
+        flow = wire.CommandFlow(consumer_id=1, message_permits=side.messages)
+        connection.socket.sendall(encode_frame(flow))
+        ids: list[MessageIdData] = []
+        while len(ids) < side.messages:
+            command = connection.command()
+            if isinstance(command, wire.CommandMessage):
+                ids.append(command.message_id)
+        acks = [
+            encode_frame(
+                wire.CommandAck(
+                    consumer_id=1,
+                    ack_type=wire.AckType.INDIVIDUAL,
+                    message_id=tuple(ids[first : first + ACK_EVERY]),
+                    request_id=first,
+                )
+            )
+            for first in range(0, len(ids), ACK_EVERY)
+        ]
+
+        def send_all() -> None:
+            connection.exchange(b"".join(acks), wire.CommandAckResponse, count=len(acks))
+
+        return _cost(side.place, len(ids), send_all, time.process_time)
 
 
-def main() -> None:
+def _trips(client: pulsar.Client, topic: str) -> list[float]:
+    """In milliseconds."""
+    consumer = client.subscribe(topic, "trips", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(topic)
+    trips = []
+    for _ in range(TRIPS):
+        begin_s = time.monotonic()
+        producer.send_async(b"x", lambda *_: None)
+        consumer.acknowledge(consumer.receive(120_000))
+        trips.append((time.monotonic() - begin_s) * 1000)
+    producer.flush()
+    return trips
+
+
+def main(arguments: list[str]) -> None:
+    rounds, messages = (*map(int, arguments), *(ROUNDS, MESSAGES)[len(arguments) :])
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        sides: dict[str, Place] = {
+        places = {
             "service": stack.enter_context(a_service_place(Path(name) / "service")),
             "Pulsar": stack.enter_context(an_oracle_place(Path(name) / "oracle")),
         }
-        rounds = [{side: measure(place) for side, place in sides.items()} for _ in range(1 + ROUNDS)][1:]
-    print(f"{'':24} {'messages/s':>10} {'lowest':>8} {'highest':>8}  CPU ms for 1,000: server client")
-    for row in ("produce", *TYPES):
-        for side in sides:
-            costs = [costs[side][row] for costs in rounds]
+        measured = [
+            {side: measure(place, messages) for side, place in places.items()} for _ in range(1 + rounds)
+        ][1:]
+    print(f"{'':32} {'messages/s':>10} {'lowest':>8} {'highest':>8}  CPU ms for 1,000: server client")
+    for row in measured[0]["service"].costs:
+        for side in places:
+            costs = [one[side].costs[row] for one in measured]
             rates = [cost.messages / cost.wall_s for cost in costs]
-            thousands = MESSAGES / 1000
             print(
-                f"{row + ', ' + side:24} {median(rates):10.0f} {min(rates):8.0f} {max(rates):8.0f}"
-                f" {median(cost.server_s for cost in costs) / thousands * 1000:25.1f}"
-                f" {median(cost.client_s for cost in costs) / thousands * 1000:6.1f}"
+                f"{row + ', ' + side:32} {median(rates):10.0f} {min(rates):8.0f} {max(rates):8.0f}"
+                f" {median(cost.server_s for cost in costs) / messages * 1e6:25.1f}"
+                f" {median(cost.client_s for cost in costs) / messages * 1e6:6.1f}"
             )
+    for side in places:
+        cuts = quantiles([trip for one in measured for trip in one[side].trips_ms], n=100)
+        print(f"from send to receive, {side}: median {cuts[49]:.1f} ms, 99 % within {cuts[98]:.1f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,13 +2,25 @@
 
 import hashlib
 import re
+import time
 
 import pytest
 
+from loghub_service.pulsar.wire.codec import encode
+from loghub_service.pulsar.wire.frames import encode_entry
+from loghub_service.pulsar.wire.producers import (
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSend,
+    CommandSendReceipt,
+    MessageMetadata,
+)
 from tests.compat.pulsar.client_programs import LANGUAGES
 from tests.compat.pulsar.clients import values
 from tests.compat.pulsar.places import Place
 from tests.compat.representatives import representative
+from tests.loghub.expensive_pulsar import PulsarConnection
+from tests.loghub_service.pulsar.client_messages import entry_frame
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
@@ -78,6 +90,47 @@ def test_a_chunked_message_is_joined_and_settled_as_one(place: Place, language: 
     consumer.close()
     producer.send("the last")
     assert values(client.consumer(topic, type=kind).receive_until("the last")) == ["small"]
+
+
+def chunk_of(name: str, number: int, *, producer: int) -> bytes:
+    """One of two chunks of a message as a frame."""
+    metadata = MessageMetadata(
+        producer_name=f"producer {producer}",
+        sequence_id=0,
+        publish_time=time.time_ns() // 1_000_000,  # a client gives up what is old
+        uuid=name,
+        chunk_id=number,
+        num_chunks_from_msg=2,
+        total_chunk_msg_size=2 * len(name),
+        uncompressed_size=2 * len(name),
+    )
+    send = CommandSend(producer_id=producer, sequence_id=0, is_chunk=True)
+    return b"".join(entry_frame(send, encode_entry(encode(metadata), name.encode())))
+
+
+@representative("language", ("python", "java"), "python")
+@pytest.mark.parametrize("acked", [False, True], ids=["comes again", "is acknowledged"])
+def test_of_two_messages_in_alternating_chunks_a_client_with_room_for_one_gives_up_the_older(
+    place: Place, language: str, acked: bool
+) -> None:
+    """The setting of the client says what becomes of the older one; in Go it always comes again."""
+    topic, client = place.partition(), place.client(language)
+    with PulsarConnection(place.url.removeprefix("pulsar://"), place.token) as writer:
+        for producer in (1, 2):
+            wanted = CommandProducer(
+                topic=f"persistent://public/default/{topic}", producer_id=producer, request_id=producer
+            )
+            writer.exchange(wanted, CommandProducerSuccess)
+        for name, number, producer in (("older", 0, 1), ("newer", 0, 2), ("newer", 1, 2), ("older", 1, 1)):
+            writer.exchange(chunk_of(name, number, producer=producer), CommandSendReceipt)
+    consumer = client.consumer(topic, type="Shared", maxChunked=1, ackChunked=acked)
+    (joined,) = consumer.receive()
+    assert joined.value == "newernewer"
+    consumer.ack(joined)
+    consumer.close()
+    client.producer(topic).send("the last")
+    rest = values(client.consumer(topic, type="Shared").receive_until("the last"))
+    assert rest == ([] if acked else ["olderolder"])
 
 
 @representative("language", LANGUAGES, "python")

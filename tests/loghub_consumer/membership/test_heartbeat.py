@@ -19,7 +19,7 @@ from loghub_consumer.membership.heartbeat import Heartbeats
 from loghub_consumer.membership.membership import Membership, MembershipTimings, ShutdownMode
 from loghub_consumer.membership.shared_membership import SharedState
 from loghub_worker.metrics import answer
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 from tests.fakes.fake_log_service import MemoryServer
 from tests.support import HandClock
 
@@ -97,7 +97,7 @@ class SteppedWorker:
         with self.shared_state.use() as (membership, now):
             moment = Moment(monotonic_s=now, unix_s=now)
             status = status_of(
-                membership,
+                member_of(membership),
                 name="w",
                 now=moment,
                 error=ReportedError(),

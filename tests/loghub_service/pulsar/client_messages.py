@@ -1,5 +1,6 @@
 """Messages as a producer sends them and as a consumer gets them; the broker has the other halves."""
 
+import struct
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -9,14 +10,16 @@ from typing import Any
 import cramjam
 import lz4.block
 import zstandard
+from msgspec import Struct
 from msgspec.structs import replace
 
+from loghub.wire.loggroup import raw_logs
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.origin import PulsarOrigin
 from loghub_service.pulsar.records.entries import EntryToSend, GroupToSend
 from loghub_service.pulsar.records.sends import SendSource, SentGroup, open_send, read_send
 from loghub_service.pulsar.wire.codec import FieldBudget, decode_part, encode
-from loghub_service.pulsar.wire.frames import decode_entry, encode_entry
+from loghub_service.pulsar.wire.frames import LENGTH_BYTES, decode_entry, encode_entry, encode_frame
 from loghub_service.pulsar.wire.producers import (
     CommandSend,
     CompressionType,
@@ -108,7 +111,7 @@ def sent(
 
 
 def stored(group: bytes, origin: PulsarOrigin | None, *, raw: bool = True) -> GroupToSend:
-    return GroupToSend(ORDINAL, group, origin, RECEIVED_MS, raw)
+    return GroupToSend(ORDINAL, group, origin, RECEIVED_MS, raw, logs=sum(1 for _ in raw_logs(group)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,3 +180,9 @@ def _message(metadata: MessageMetadata | SingleMessageMetadata, payload: bytes) 
         properties=tuple((each.key, each.value) for each in metadata.properties),
         event_ms=metadata.event_time,
     )
+
+
+def entry_frame(command: Struct, entry: bytes) -> bytes:
+    """The frame of a command with an entry that `encode_entry` has made."""
+    frame = encode_frame(command)
+    return struct.pack(">I", len(frame) - LENGTH_BYTES + len(entry)) + frame[LENGTH_BYTES:] + entry

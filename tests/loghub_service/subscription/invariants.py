@@ -1,6 +1,7 @@
 """What holds for every subscription, and for every step of its dispatcher.
 
-A queue is recognized by the type of its subscription, not by its class, so that a copy of the rules can be checked.
+A queue is recognized by the type of its subscription, not by its class, so that a copy of the rules can be
+checked.
 """
 
 from collections.abc import Iterator, Mapping

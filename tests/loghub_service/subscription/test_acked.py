@@ -43,6 +43,12 @@ def test_a_run_touches_what_is_there_or_adds_a_range(
     assert touches is (len(acked.ranges) <= before)
 
 
+def test_a_run_touches_a_range_that_it_overlaps_or_is_next_to_and_no_other() -> None:
+    acked = Acked(1, ((5, 7),))
+    runs = ((0, 1), (1, 2), (2, 4), (3, 5), (5, 6), (7, 8), (8, 9))
+    assert [acked.touches(*run) for run in runs] == [True, True, False, True, True, True, False]
+
+
 def test_only_what_is_after_the_last_of_so_many_ranges_is_beyond() -> None:
     acked = Acked(0, ((2, 3), (5, 6)))
     assert [acked.is_beyond(p, max_ranges=2) for p in (1, 4, 6)] == [False, False, True]

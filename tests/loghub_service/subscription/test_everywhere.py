@@ -9,6 +9,7 @@ from loghub_service.subscription.events import (
     Allow,
     ChangeSettings,
     Join,
+    LeaveSubscription,
     Redeliver,
     Refusal,
     ShardStart,
@@ -67,6 +68,7 @@ def test_each_shard_is_the_first_in_its_turn() -> None:
     attach(of, 1)
     for _ in range(6):
         of.apply(Allow(consumer=1, permits=4))
+        of.apply(Allow(consumer=1, permits=0))
     unacked = {shard: cursor.queue.unacked for shard, cursor in of.subscription.shards.items()}
     assert unacked == {0: 8, 1: 8, 2: 8}
 
@@ -115,3 +117,21 @@ def test_settings_change_while_nobody_is_attached() -> None:
     attach(of, 1)
     assert of.apply(ChangeSettings(type=SHARED, in_order=True, key=())).refusal is Refusal.CONSUMER_BUSY
     assert of.subscription.settings == settings
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_acknowledgments_while_nobody_is_there_make_the_backlog_smaller(kind: SubscriptionType) -> None:
+    of = Dispatcher(kind, plain(3, 3))
+    attach(of, 1)
+    of.apply(Allow(consumer=1, permits=9))
+    of.ack(0)
+    of.apply(LeaveSubscription(consumer=1))
+    cursor = of.subscription.shards[0]
+    assert cursor.backlog == (cursor.high, 5)
+    of.ack(1, position_of(1))
+    assert cursor.backlog[1] == 3
+    of.apply(Ack(shard=0, runs=[(2, position_of(1))]))  # as many logs as there may be
+    assert cursor.backlog[1] == 3
+    attach(of, 2)
+    of.apply(Allow(consumer=2, permits=9))
+    assert cursor.backlog[1] == 2

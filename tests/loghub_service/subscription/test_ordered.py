@@ -18,7 +18,7 @@ from loghub_service.subscription.events import (
     Refusal,
     ShardStart,
 )
-from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
+from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings
 from loghub_service.subscription.step import create, step
 from tests.loghub_service.subscription.driver import Dispatcher, plain
 
@@ -229,3 +229,30 @@ def test_the_end_of_a_part_of_a_group_is_not_that_of_the_group() -> None:
     assert [delivery.runs for delivery in done.deliveries] == [[(2, 3, 0)]]
     step(subscription, Ack(shard=0, runs=((2, 3),)), now=0.0)
     assert subscription.shards[0].acked.mark == G1
+
+
+@pytest.mark.parametrize("late", [1, 3])
+def test_at_the_limit_of_ranges_an_acknowledgment_before_the_only_one_is_rejected_whole(late: int) -> None:
+    of = Dispatcher(EXCLUSIVE, plain(*[1] * 6), limits=SubscriptionLimits(max_ranges=1))
+    of.join(1, permits=1)
+    of.ack(position_of(5))
+    assert of.ack(position_of(late)).rejected == 1
+    assert (of.mark, of.ranges) == (0, ((position_of(5), position_of(5) + 1),))
+
+
+def test_the_backlog_is_what_is_out_once_everything_was_read_again() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of.join(1, permits=3)
+    of.apply(Redeliver(consumer=1, shard=0))
+    of.flow(1, 3)
+    of.ack(0)
+    cursor = of.subscription.shards[0]
+    assert (cursor.backlog, cursor.acknowledged) == ((position_of(3), 2), 1)
+
+
+def test_a_mark_at_the_highest_position_that_was_read_leaves_no_backlog_below_it() -> None:
+    saved = {0: SavedCursor(mark=0, high=position_of(3), unacked_below=3)}
+    starts = {0: ShardStart(end=position_of(3))}
+    subscription = create(SubscriptionSettings(type=EXCLUSIVE), starts, saved)
+    step(subscription, AckUpTo(shard=0, stop=position_of(3)), now=0.0)
+    assert subscription.shards[0].backlog == (position_of(3), 0)

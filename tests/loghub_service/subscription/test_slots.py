@@ -38,6 +38,13 @@ def test_the_first_consumer_has_all_slots_and_a_newcomer_the_upper_half_of_the_l
     assert [owners.owner(s) for s in (0, SLOTS // 4 - 1, SLOTS // 4, SLOTS - 1)] == [7, 7, 9, 8]
 
 
+def test_the_largest_piece_need_not_be_the_first() -> None:
+    owners = SlotOwners()
+    for consumer in (7, 8, 9, 10):
+        owners.join(consumer)
+    assert owners.pieces() == ((0, 7), (SLOTS // 4, 9), (SLOTS // 2, 8), (SLOTS // 4 * 3, 10))
+
+
 @pytest.mark.parametrize(
     ("leaver", "pieces"),
     [
@@ -98,6 +105,8 @@ def test_pieces_are_restored() -> None:
         ([(5, 5), (6, 9)], True),
         ([(5, 6), (6, 9)], False),
         ([(6, 9), (5, 6)], False),
+        ([(0, 1), (3, 2)], False),
+        ([(3, 2), (5, 6)], False),
     ],
 )
 def test_ranges_are_legal_within_the_slots_and_apart_from_each_other(

@@ -7,8 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from loghub.contract.processor import ProcessorSubscription
 from loghub.contract.worker import DRAIN_REQUESTED, OnFailure, WorkerStatus
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.wire.subscriptions import SubscriptionSpec
+from tests.loghub_worker.processing.processors import OUTPUT
 from tests.loghub_worker.processing.worker_site import SHARDS, one_child, reason, site
 from tests.loghub_worker.support import GROUP, LOGSTORE, Producer, processes_of
 from tests.support import get, wait_until
@@ -216,3 +220,51 @@ class Picky(Processor):
             raise ValueError("shard 2 is not for me")
         tracker.save()
 """
+
+
+ACKNOWLEDGING = f"""
+import os
+from loghub_consumer import Processor
+
+class Acknowledging(Processor):
+    def process(self, logs, tracker):
+        with open(os.environ[{OUTPUT!r}], "a") as out:
+            for group in logs.groups:
+                for log in group.logs:
+                    out.write(f"{{os.getpid()}} - log {{logs.shard}} {{log.get('id')}}\\n")
+        tracker.ack()
+"""
+
+
+def test_workers_of_a_subscription_lose_nothing_when_one_is_killed(
+    tmp_path: Path,
+) -> None:
+    with site(tmp_path) as on:
+        spec = SubscriptionSpec(type=SubscriptionType.SHARED)
+        changes = {
+            "factory": "mine:Acknowledging",
+            "files": {"mine.py": ACKNOWLEDGING},
+            "acknowledge": "log",
+            "timeout_s": 3,
+            "subscription": ProcessorSubscription(type=SubscriptionType.SHARED),
+        }
+        first = on.start(**changes)
+        wait_until(lambda: reason(first) == "SubscriptionNotFound", "the reason")
+        on.client.create_subscription(LOGSTORE, GROUP, spec)
+        wait_until(lambda: len(first.shards) == SHARDS, "all shards in one worker")
+        second = on.workers.start("w-1", on.config(**changes))
+        wait_until(lambda: len(second.shards) == SHARDS, "and in the other one")
+        on.producer.put(groups=100, logs=5)
+        wait_until(lambda: on.processed().total() > 0, "the first logs")
+        second.kill_all()
+        on.producer.put(groups=100, logs=5)
+
+        def backlog() -> int | None:
+            return on.client.subscription_status(LOGSTORE, GROUP).backlog_logs
+
+        wait_until(lambda: backlog() == 0, "all logs to be acknowledged")
+        assert set(on.processed()) == set(on.producer.sent)
+        first.drain_file.write_text(DRAIN_REQUESTED)
+        wait_until(lambda: first.phase == "left", "the worker to leave")
+        assert on.client.subscription_status(LOGSTORE, GROUP).consumers == ()
+        assert first.end(signal.SIGTERM) == 0

@@ -30,6 +30,7 @@ from loghub_consumer.failure.policy import hung_after_s
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.membership.shard_manager import ShardManager
+from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
 from loghub_consumer.processes.messages import Load
 from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
@@ -37,6 +38,7 @@ from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import (
     MIN_FETCH_INTERVAL_S,
     ConsumerSettings,
+    SubscriptionOptions,
     WorkerOptions,
     connect,
     group_timeout_s,
@@ -44,7 +46,16 @@ from loghub_consumer.settings import (
 from loghub_consumer.user_code import place_code
 from loghub_worker.metrics import Counter, processor_counters
 from loghub_worker.settings import WorkerSettings, is_drain_requested
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, StatusPublisher, status_of
+from loghub_worker.status import (
+    MemberReport,
+    Moment,
+    QueryProgress,
+    ShardReadings,
+    StatusPublisher,
+    member_of,
+    member_of_subscription,
+    status_of,
+)
 
 log = structlog.get_logger()
 
@@ -178,7 +189,8 @@ class ProcessorWorker:
             credentials=partial(read_key, Path(self._settings.credentials_dir)),
             client=self._settings.client,
             start_position=config.start_position,
-            last_initial_shard=config.last_initial_shard,
+            last_initial_shard=config.last_initial_shard if pipeline.subscription is None else None,
+            subscription=_subscription(pipeline),
             heartbeat_interval_s=config.heartbeat_interval_s,
             fetch_interval_s=max(MIN_FETCH_INTERVAL_S, config.fetch_interval_s),
             checkpoint_interval_s=config.checkpoint_interval_s,
@@ -267,9 +279,9 @@ class ProcessorWorker:
         failures = self._failure_report()
         error = self._current_error(failures)
 
-        def view(membership: Membership, now: float, manager: ShardManager | None) -> WorkerStatus:
+        def shown(member: MemberReport, now: float, manager: ShardManager | None) -> WorkerStatus:
             return status_of(
-                membership,
+                member,
                 name=self._settings.consumer,
                 now=Moment(monotonic_s=now, unix_s=self._clock.unix_s()),
                 error=error,
@@ -277,8 +289,16 @@ class ProcessorWorker:
                 readings=_readings(manager),
             )
 
-        status = None if self._consumer is None else self._consumer.inspect(view)
-        status = status or view(self._not_joined, self._clock.monotonic_s(), None)
+        def view(membership: Membership, now: float, manager: ShardManager | None) -> WorkerStatus:
+            return shown(member_of(membership), now, manager)
+
+        consumer, now = self._consumer, self._clock.monotonic_s()
+        session = None if consumer is None else consumer.session()
+        if session is not None:
+            status = shown(member_of_subscription(session), now, None)
+        else:
+            found = None if consumer is None else consumer.inspect(view)
+            status = found or view(self._not_joined, now, None)
         logs = self._counts.logs
         return msgspec.structs.replace(
             status,
@@ -309,7 +329,15 @@ class ProcessorWorker:
 
     def _counters(self) -> tuple[Counter, ...]:
         progress = [] if self._pool is None else self._pool.progress()
-        return processor_counters(self._counts, self._failure_report(), progress)
+        consumer = self._consumer
+        deliveries = DeliveryCounts() if consumer is None else consumer.delivery_counts()
+        return processor_counters(self._counts, self._failure_report(), progress, deliveries)
+
+
+def _subscription(pipeline: ProcessorPipeline) -> SubscriptionOptions | None:
+    """The operator has created the subscription, with its key and order."""
+    wanted = pipeline.subscription
+    return None if wanted is None else SubscriptionOptions(type=wanted.type, priority=wanted.priority)
 
 
 def _readings(manager: ShardManager | None) -> ShardReadings:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.turns import Pauses
 from loghub_service.kafka.broker.answer import PAUSE_EVERY, Answer, check_bounded, check_names, once
-from loghub_service.kafka.broker.call import KafkaCall
+from loghub_service.kafka.broker.call import NODE_ID, KafkaCall
 from loghub_service.kafka.broker.store import StoreError
 from loghub_service.kafka.coordinator import requests
 from loghub_service.kafka.coordinator.group import CommittedOffset, MemberProtocol, TopicPartition
@@ -34,6 +34,20 @@ def _refusal(call: KafkaCall, access: Access = Access.READ) -> ErrorCode:
 
 
 # Membership
+
+
+async def find_coordinator(call: KafkaCall, body: groups.FindCoordinatorRequest) -> Answer:
+    """One broker coordinates every group."""
+    if body.key_type != groups.GROUP_KEY:
+        return call.answer(
+            groups.FindCoordinatorResponse(
+                error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                error_message="transactions are not offered",
+            )
+        )
+    return call.answer(
+        groups.FindCoordinatorResponse(node_id=NODE_ID, host=call.address.host, port=call.address.port)
+    )
 
 
 async def join_group(call: KafkaCall, body: groups.JoinGroupRequest) -> Answer:

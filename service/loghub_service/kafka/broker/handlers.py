@@ -6,7 +6,7 @@ Produce is not here: `session` puts the requests of a connection in order before
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from loghub_service.kafka.broker import admin, fetch, group_calls, metadata, produce
+from loghub_service.kafka.broker import fetch, group_calls, produce, topics
 from loghub_service.kafka.broker.answer import Answer
 from loghub_service.kafka.broker.call import KafkaCall
 from loghub_service.kafka.wire.apis import ApiKey
@@ -17,8 +17,8 @@ Handler = Callable[[KafkaCall, Any], Awaitable[Answer]]
 HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.FETCH: fetch.fetch,
     ApiKey.LIST_OFFSETS: fetch.list_offsets,
-    ApiKey.METADATA: metadata.metadata,
-    ApiKey.FIND_COORDINATOR: metadata.find_coordinator,
+    ApiKey.METADATA: topics.metadata,
+    ApiKey.FIND_COORDINATOR: group_calls.find_coordinator,
     ApiKey.INIT_PRODUCER_ID: produce.init_producer_id,
     ApiKey.OFFSET_COMMIT: group_calls.offset_commit,
     ApiKey.OFFSET_FETCH: group_calls.offset_fetch,
@@ -30,8 +30,8 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.LIST_GROUPS: group_calls.list_groups,
     ApiKey.DELETE_GROUPS: group_calls.delete_groups,
     ApiKey.OFFSET_DELETE: group_calls.offset_delete,
-    ApiKey.CREATE_TOPICS: admin.create_topics,
-    ApiKey.DELETE_TOPICS: admin.delete_topics,
-    ApiKey.CREATE_PARTITIONS: admin.create_partitions,
-    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
+    ApiKey.CREATE_TOPICS: topics.create_topics,
+    ApiKey.DELETE_TOPICS: topics.delete_topics,
+    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
+    ApiKey.DESCRIBE_CONFIGS: topics.describe_configs,
 }

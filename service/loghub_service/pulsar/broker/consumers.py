@@ -27,7 +27,6 @@ from loghub_service.pulsar.broker.store import PulsarTopic
 from loghub_service.pulsar.records.entries import (
     EntryToSend,
     GroupToSend,
-    keys_of,
     ordered_entries,
     single_entries,
 )
@@ -390,7 +389,7 @@ async def unsubscribe(session: PulsarSession, command: wire.CommandUnsubscribe) 
 
 
 def _others_at(consumer: PulsarConsumer) -> list[int]:
-    """The other consumers of the same shard, by their numbers. Those of HTTP have all shards."""
+    """The other consumers of the same shard, by their numbers. Consumers over HTTP have all shards."""
     return [
         other.number
         for other in consumer.dispatch.consumers.values()
@@ -466,7 +465,7 @@ def _last_entry(group: GroupToSend, *, is_ordered: bool, max_message_bytes: int)
     if is_ordered:
         entries = reversed(ordered_entries(group, max_message_bytes=max_message_bytes))
     else:
-        descending = range(len(keys_of(group)) - 1, -1, -1)
+        descending = range(group.logs - 1, -1, -1)
         entries = single_entries(group, descending, max_message_bytes=max_message_bytes)
     return next((entry for entry in entries if entry.data is not None), None)
 

@@ -5,12 +5,12 @@ same form share; what was dropped from the cache is read again.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
-from loghub.wire.loggroup import raw_logs
 from loghub_service.dispatch.dispatcher import Dispatch
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.call import PulsarBroker
@@ -66,13 +66,14 @@ class DispatchEntries:
         self._lengths: dict[int, EntryLengths] = {}  # of ordered types, by shard
 
     def prepare(self, group: GroupToSend) -> EncodedGroup:
-        group = group._replace(raw=self.topic.form is RecordForm.RAW)  # the dispatch may read in another form
+        is_raw = self.topic.form is RecordForm.RAW
+        if group.raw is not is_raw:  # the dispatch reads in the form of its first consumer
+            group = replace(group, raw=is_raw)
         is_ordered, maximum = self._dispatch.is_ordered, self._broker.limits.message_bytes
         if is_ordered:
             entries = ordered_entries(group, max_message_bytes=maximum)
         else:
-            logs = range(sum(1 for _ in raw_logs(group.group)))
-            entries = list(single_entries(group, logs, max_message_bytes=maximum))
+            entries = list(single_entries(group, max_message_bytes=maximum))
         return EncodedGroup(group.ordinal, is_ordered, tuple(entries))
 
     def pieces(self, prepared: EncodedGroup) -> Sequence[int]:

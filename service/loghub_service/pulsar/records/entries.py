@@ -16,13 +16,15 @@ as long; a test compares both.
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import cramjam
 from msgspec.structs import replace
 
 from loghub.domain.shards import MAX_GROUP_LOGS
-from loghub.wire.loggroup import RawLog, raw_logs
+from loghub.wire.loggroup import raw_logs
 from loghub.wire.protobuf import BYTES, VARINT, delimited, tag, varint
 from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, PulsarOrigin
 from loghub_service.pulsar.records.messages import Message, message_of
@@ -36,14 +38,23 @@ NO_PRODUCER = "loghub"
 _COMMAND_BYTES = 256
 
 
-class GroupToSend(NamedTuple):
-    """A stored log group with its place and its origin; ``raw`` if its logstore has the form raw."""
+@dataclass(frozen=True)
+class GroupToSend:
+    """A stored log group with its place, its origin and the number of its logs; ``raw`` if its logstore has
+    the form raw."""
 
     ordinal: int
     group: bytes
     origin: PulsarOrigin | None
     received_ms: int
     raw: bool
+    logs: int
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """Its logs as messages, which keys and entries are made of. Raises MalformedLogGroup."""
+        # Kept, since reading the logs takes as long as making the entries.
+        return [message_of(log, raw=self.raw) for log in raw_logs(self.group)]
 
 
 class EntryToSend(NamedTuple):
@@ -59,21 +70,19 @@ class EntryToSend(NamedTuple):
 
 def ordered_entries(group: GroupToSend, *, max_message_bytes: int) -> list[EntryToSend]:
     """The group as one entry, or as several if it is too large for one. Raises MalformedLogGroup."""
-    logs = list(raw_logs(group.group))
     origin = group.origin
-    is_batch = len(logs) > 1 if origin is None else origin.is_batch
+    is_batch = len(group.messages) > 1 if origin is None else origin.is_batch
     encoder = _EntryEncoder(group, max_message_bytes)
-    return encoder.runs(logs) if is_batch else [encoder.single(index, log) for index, log in enumerate(logs)]
+    return encoder.runs() if is_batch else [encoder.single(index) for index in range(len(group.messages))]
 
 
 def single_entries(
-    group: GroupToSend, indexes: Iterable[int], *, max_message_bytes: int
+    group: GroupToSend, indexes: Iterable[int] | None = None, *, max_message_bytes: int
 ) -> Iterator[EntryToSend]:
-    """An entry for each of these logs, in their order. Raises MalformedLogGroup, and IndexError for a log
-    that the group does not have."""
-    logs = list(raw_logs(group.group))
-    encoder = _EntryEncoder(group, max_message_bytes)
-    return (encoder.single(index, logs[index]) for index in indexes)
+    """An entry for each of these logs, in their order, or for all. Raises MalformedLogGroup, and IndexError
+    for a log that the group does not have."""
+    chosen = range(len(group.messages)) if indexes is None else indexes
+    return map(_EntryEncoder(group, max_message_bytes).single, chosen)
 
 
 def keys_of(group: GroupToSend) -> list[bytes]:
@@ -82,8 +91,7 @@ def keys_of(group: GroupToSend) -> list[bytes]:
     chunk = None if group.origin is None else group.origin.chunk
     producer, first = _numbering(group)
     found: list[bytes] = []
-    for index, log in enumerate(raw_logs(group.group)):
-        message = message_of(log, raw=group.raw)
+    for index, message in enumerate(group.messages):
         key = message.key if message.ordering_key is None else message.ordering_key
         if key is None:
             key = (f"{producer}-{first + index}" if chunk is None else chunk.uuid).encode()
@@ -154,21 +162,21 @@ class _EntryEncoder:
         # The sequence id follows, and of a field that occurs twice the last value counts.
         self._common = encode(common)
 
-    def single(self, index: int, log: RawLog) -> EntryToSend:
+    def single(self, index: int) -> EntryToSend:
         """The entry of one log."""
-        message = message_of(log, raw=self._group.raw)
+        message = self._group.messages[index]
         payload = message.payload or b""
         out = [self._common]
         self._append(out, _ALONE, index, message)
         return self._entry(index, 1, None, b"".join(out), payload)
 
-    def runs(self, logs: list[RawLog]) -> list[EntryToSend]:
+    def runs(self) -> list[EntryToSend]:
         """The logs in batches, as few as possible."""
         entries: list[EntryToSend] = []
         run: list[bytes] = []
         begin = size = 0
-        for index, log in enumerate(logs):
-            content = self._in_batch(index, message_of(log, raw=self._group.raw))
+        for index, message in enumerate(self._group.messages):
+            content = self._in_batch(index, message)
             if run and size + len(content) > self._max_payload_bytes:
                 entries.append(self._batch(begin, run))
                 run, begin, size = [], index, 0

@@ -158,17 +158,10 @@ def _decode_command(body: bytes) -> Struct:
 
 
 def encode_frame(command: Struct) -> bytes:
-    """The frame of a command without an entry, with its length. Raises UnencodableCommand."""
+    """The frame of a command without an entry, with its length. Raises UnencodableCommand. A command with an
+    entry is written by `loghub_service.pulsar.wire.message_heads`."""
     body = _encode_command(command)
     return b"".join((_U32.pack(LENGTH_BYTES + len(body)), _U32.pack(len(body)), body))
-
-
-def entry_frame(command: CommandMessage | CommandSend, entry: Buffer) -> list[Buffer]:
-    """The frame of a command with an entry that `encode_entry` has made: several buffers for a socket. A
-    broker that sends many uses `loghub_service.pulsar.wire.message_heads`. Raises UnencodableCommand."""
-    body = _encode_command(command)
-    head = _U32.pack(LENGTH_BYTES + len(body) + len(entry)) + _U32.pack(len(body)) + body
-    return [head, entry]
 
 
 def _encode_command(command: Struct) -> bytes:

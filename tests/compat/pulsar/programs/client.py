@@ -26,6 +26,8 @@ library's error, without "Exception") and ``text`` where the library has raised 
     orderingKey, properties, publishMs, eventMs, redeliveries, producer}``; ``n`` is its name in later
     commands. A value of more than 4,096 bytes is ``sha256:<hex digits>:<size>``.
 ``receiveBatch`` -> messages
+``drain`` (count, ackEvery)
+    Receives so many messages and acknowledges each, or all so far after every ``ackEvery``. Shows none.
 ``ack`` (messages), ``nack`` (messages), ``ackCumulative`` (message), ``reconsume`` (message, delayMs),
 ``redeliver``, ``seek`` (to: "earliest" or "latest" or hex or milliseconds), ``lastId`` -> last,
 ``hasNext`` -> next, ``unsubscribe`` (force), ``close``
@@ -184,6 +186,16 @@ class Consumer:
             except pulsar.Timeout:
                 break
         return {"messages": messages}
+
+    def drain(self, command: Command) -> Answer:
+        every = command.get("ackEvery", 0)
+        for number in range(1, command["count"] + 1):
+            message = self._consumer.receive(120_000)
+            if not every:
+                self._consumer.acknowledge(message)
+            elif number % every == 0:
+                self._consumer.acknowledge_cumulative(message)
+        return {}
 
     def receive_batch(self, _command: Command) -> Answer:
         return {"messages": [self._kept(message) for message in self._consumer.batch_receive()]}

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from loghub_service.pulsar.broker.handlers import HANDLERS
 from loghub_service.pulsar.wire.consumers import CommandSubscribe, SubType
-from loghub_service.pulsar.wire.frames import encode_frame, entry_frame
+from loghub_service.pulsar.wire.frames import encode_frame
 from loghub_service.pulsar.wire.producers import CommandProducer, CommandSend
 from loghub_service.pulsar.wire.values import EARLIEST, LATEST, MessageIdData
 from tests.loghub_service.pulsar.broker.pulsar_place import (
@@ -34,6 +34,7 @@ from tests.loghub_service.pulsar.broker.pulsar_place import (
     entry_of,
 )
 from tests.loghub_service.pulsar.broker.test_consumers import payloads
+from tests.loghub_service.pulsar.client_messages import entry_frame
 from tests.loghub_service.pulsar.wire.messages import messages_of
 
 pytestmark = pytest.mark.tools
@@ -99,7 +100,7 @@ async def _served(client: Client, commands: list[tuple[Struct, bytes]]) -> bool:
     """Whether the connection is still open after these commands; an entry follows each SEND."""
     for command, entry in commands:
         if isinstance(command, CommandSend):
-            client.writer.writelines(entry_frame(command, entry))
+            client.writer.write(entry_frame(command, entry))
         else:
             client.writer.write(encode_frame(command))
     try:

@@ -62,7 +62,12 @@ def in_kafka(stored: bytes) -> list[Record]:
 
 def in_pulsar(stored: bytes) -> list[TestMessage]:
     group = GroupToSend(
-        7, stored_group.unpacked(stored), stored_group.pulsar_origin_of(stored), received_ms=9, raw=True
+        ordinal=7,
+        group=stored_group.unpacked(stored),
+        origin=stored_group.pulsar_origin_of(stored),
+        received_ms=9,
+        raw=True,
+        logs=1,
     )
     (entry,) = ordered_entries(group, max_message_bytes=1000)
     ordered = [each.message for each in received(entry)]

@@ -35,7 +35,6 @@ from loghub_service.pulsar.wire.frames import (
     decode_frame,
     encode_entry,
     encode_frame,
-    entry_frame,
     frame_size,
 )
 from loghub_service.pulsar.wire.producers import CommandProducerSuccess, CommandSend, MessageMetadata
@@ -47,6 +46,7 @@ from loghub_service.pulsar.wire.session import (
     FeatureFlags,
 )
 from loghub_service.pulsar.wire.values import KeyValue, MessageIdData
+from tests.loghub_service.pulsar.client_messages import entry_frame
 from tests.loghub_service.pulsar.wire.messages import METADATA, commands, frame_of, messages_of
 
 SEND = CommandSend(producer_id=1, sequence_id=2)
@@ -78,19 +78,12 @@ def test_an_entry_follows_a_send_and_a_message(metadata: MessageMetadata, payloa
     entry = encode_entry(encode(metadata), payload)
     message = CommandMessage(consumer_id=1, message_id=MessageIdData(ledger_id=1, entry_id=2))
     for command in (SEND, message):
-        frame = b"".join(entry_frame(command, entry))
+        frame = entry_frame(command, entry)
         assert frame_size(frame[:LENGTH_BYTES], max_bytes=len(frame)) == len(frame) - LENGTH_BYTES
         found = decode_frame(frame[LENGTH_BYTES:])
         assert found.command == command
         assert found.entry is not None
         assert decode_entry(found.entry) == (metadata, payload)
-
-
-@given(messages_of(CommandMessage))
-def test_a_message_is_written_as_any_command(message: CommandMessage) -> None:
-    """Its own way of writing is faster."""
-    body = b"".join(bytes(part) for part in entry_frame(message, ENTRY))[2 * LENGTH_BYTES : -len(ENTRY)]
-    assert body == encode_frame(message)[2 * LENGTH_BYTES :]
 
 
 def test_an_entry_may_have_no_checksum_but_no_wrong_one() -> None:

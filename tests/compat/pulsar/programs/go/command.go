@@ -47,6 +47,7 @@ type command struct {
 
 	Count    int             `json:"count"`
 	WithinMs int             `json:"withinMs"`
+	AckEvery int             `json:"ackEvery"`
 	Message  int             `json:"message"`
 	Messages json.RawMessage `json:"messages"` // numbers, or what is to be sent
 	To       json.RawMessage `json:"to"`       // a text or milliseconds

@@ -177,6 +177,8 @@ func (c *consumer) carryOut(one command) (answer, error) {
 			}
 		}
 		return nil, nil
+	case "drain":
+		return nil, c.drain(one)
 	case "ackCumulative":
 		return nil, c.consumer.AckCumulative(c.held[one.Message])
 	case "reconsume":
@@ -200,6 +202,27 @@ func (c *consumer) carryOut(one command) (answer, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("a consumer cannot %s", one.Do)
+}
+
+// drain receives so many messages and acknowledges each, or all so far after every so many.
+func (c *consumer) drain(one command) error {
+	limited, cancel := context.WithTimeout(context.Background(), guard)
+	defer cancel()
+	for number := 1; number <= one.Count; number++ {
+		found, err := c.consumer.Receive(limited)
+		if err != nil {
+			return err
+		}
+		if one.AckEvery == 0 {
+			err = c.consumer.Ack(found)
+		} else if number%one.AckEvery == 0 {
+			err = c.consumer.AckCumulative(found)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func seek(to json.RawMessage, byID func(pulsar.MessageID) error, byTime func(time.Time) error) error {

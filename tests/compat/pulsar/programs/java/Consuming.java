@@ -165,6 +165,21 @@ class Consuming implements Program.Named {
         }
     }
 
+    /** Receives so many messages and acknowledges each, or all so far after every so many. */
+    void drain(int count, int ackEvery) throws Exception {
+        for (int number = 1; number <= count; number++) {
+            Message<byte[]> message = consumer.receive(GUARD_MS, TimeUnit.MILLISECONDS);
+            if (message == null) {
+                throw new IllegalStateException(number + " of " + count + " did not come");
+            }
+            if (ackEvery == 0) {
+                consumer.acknowledgeAsync(message);
+            } else if (number % ackEvery == 0) {
+                consumer.acknowledgeCumulativeAsync(message);
+            }
+        }
+    }
+
     @Override
     public Map<String, Object> carryOut(String name, JsonNode command) throws Exception {
         switch (name) {
@@ -183,6 +198,9 @@ class Consuming implements Program.Named {
                 return Map.of();
             case "nack":
                 command.get("messages").forEach(number -> consumer.negativeAcknowledge(held.remove(number.asInt())));
+                return Map.of();
+            case "drain":
+                drain(command.get("count").asInt(), command.path("ackEvery").asInt());
                 return Map.of();
             case "ackCumulative":
                 consumer.acknowledgeCumulative(held.get(command.get("message").asInt()));

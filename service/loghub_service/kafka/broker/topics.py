@@ -1,16 +1,17 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs: logstores as topics.
+"""Metadata, CreateTopics, DeleteTopics, CreatePartitions and DescribeConfigs: logstores as topics.
 
-The requests that change something require the ``admin`` right, like the HTTP API, and enforce the same
-limits. A topic is created and deleted by its logstore's name, without a suffix. Replicas and their assignment
-mean nothing to one service, so a replication factor is accepted and an assignment is not.
+One broker leads every partition. The requests that change something require the ``admin`` right, like the
+HTTP API, and enforce the same limits. A topic is created and deleted by its logstore's name, without a
+suffix. Replicas and their assignment mean nothing to one service, so a replication factor is accepted and an
+assignment is not.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loghub_service.connections.service_ports import Access
-from loghub_service.kafka.broker.answer import Answer, check_names
-from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, find_topic
+from loghub_service.kafka.broker.answer import Answer, check_names, once
+from loghub_service.kafka.broker.call import NODE_ID, KafkaCall, NamedTopic, find_topic
 from loghub_service.kafka.broker.store import NewTopic, StoreError, TopicSettings
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.kafka.wire.errors import ErrorCode
@@ -35,6 +36,11 @@ from loghub_service.kafka.wire.topics import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
 )
 
 FORM_CONFIG = "loghub.form"
@@ -43,11 +49,55 @@ POLICY_CONFIG = "cleanup.policy"
 TIME_CONFIG = "message.timestamp.type"
 _FOR_EVER = -1  # the value of retention.ms
 _BY_DEFAULT = -1  # in place of a number of partitions
+_CLUSTER_PREFIX = "loghub-"
 
 
 class _Named(Protocol):
     @property
     def name(self) -> str: ...
+
+
+async def metadata(call: KafkaCall, body: MetadataRequest) -> Answer:
+    """Describe topics. A topic is not created because a client requests its metadata."""
+    check_names(call.broker.limits, body.topics or ())
+    wants_all = body.topics is None or (call.version == 0 and not body.topics)
+    if wants_all:
+        topics = [_described_topic(find_topic(call.login, topic.name)) for topic in call.login.topics()]
+    else:
+        topics = [_requested(call, name) for name in once(topic.name for topic in body.topics or ())]
+    return call.answer(
+        MetadataResponse(
+            brokers=(
+                MetadataResponseBroker(node_id=NODE_ID, host=call.address.host, port=call.address.port),
+            ),
+            cluster_id=_CLUSTER_PREFIX + call.login.project,
+            controller_id=NODE_ID,
+            topics=tuple(topics),
+        )
+    )
+
+
+def _requested(call: KafkaCall, name: str) -> MetadataResponseTopic:
+    try:
+        return _described_topic(find_topic(call.login, name))
+    except StoreError as error:
+        return MetadataResponseTopic(error_code=error.code, name=name)
+
+
+def _described_topic(named: NamedTopic) -> MetadataResponseTopic:
+    """A topic with every id up to the highest one that was ever given, so that the ids have no holes: some
+    clients count partitions instead of reading their ids. The partition of a deleted shard is empty
+    (docs/kafka.md 2)."""
+    replicas = (NODE_ID,)
+    return MetadataResponseTopic(
+        name=named.name,
+        partitions=tuple(
+            MetadataResponsePartition(
+                partition_index=number, leader_id=NODE_ID, replica_nodes=replicas, isr_nodes=replicas
+            )
+            for number in range(named.topic.partitions)
+        ),
+    )
 
 
 async def create_topics(call: KafkaCall, body: CreateTopicsRequest) -> Answer:
