@@ -517,15 +517,19 @@ class SubscriptionAssignment:
 
     def _failed(self, name: str, error: LogHubException) -> None:
         reported = reported_error(error)
-        if reported.reason != self._error.reason:
-            log.warning("the subscription does not answer", reason=reported.reason, message=reported.message)
         if not _is_fenced(error):
+            if reported.reason != self._error.reason:
+                log.warning(
+                    "the subscription does not answer", reason=reported.reason, message=reported.message
+                )
             self._error = reported
         now = self._clock.monotonic_s()
 
         def event(session: Session) -> Session:
-            if not _may_repeat(error):
-                session = sessions.ended(session) if session.name == name else session
+            if not _may_repeat(error) and session.name == name:
+                if session.stage is Stage.SERVING:
+                    log.warning("the session has ended: others get its logs", message=reported.message)
+                session = sessions.ended(session)
             if _is_fenced(error):
                 return session  # join again at once
             return sessions.failed(session, retries=self._retries, now=now)
