@@ -1,4 +1,4 @@
-"""Idle clients, one that reads nothing and one that acknowledges nothing, beside an unmodified client."""
+"""Idle clients, one that reads nothing and one that acknowledges nothing, next to an unmodified client."""
 
 from contextlib import ExitStack
 from pathlib import Path
