@@ -1,4 +1,4 @@
-"""An unmodified client next to idle ones, one that reads nothing and one that acknowledges nothing."""
+"""Idle clients, one that reads nothing and one that acknowledges nothing, next to an unmodified client."""
 
 from contextlib import ExitStack
 from pathlib import Path
