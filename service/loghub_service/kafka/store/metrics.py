@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from loghub_service.connections.client_metrics import ClientMetrics
 from loghub_service.connections.listener import HttpConnections
 from loghub_service.connections.turns import Pauses
 from loghub_service.engine import Engine
@@ -168,40 +169,20 @@ def largest_of_each_project(
     return tuple(lag for _, lag in ranked[:maximum])
 
 
-_PREFIX = "loghub_service_kafka_"
+_METRICS = ClientMetrics("Kafka", requests="requests", answers="answers")
+_PREFIX = _METRICS.prefix
 
 
 def collect(broker: Broker, connections: HttpConnections) -> Iterable[Metric]:
     counts = broker.counts
-    yield _by_label(
-        "connections",
-        "Open connections of Kafka clients, by whether they have logged in.",
-        {"true": connections.authenticated_count, "false": connections.unauthenticated_count},
-        label="authenticated",
-    )
-    requests = CounterMetricFamily(_PREFIX + "requests", "Requests of Kafka clients.", labels=("api",))
-    for api, number in counts.requests.items():
-        requests.add_metric((api,), number)
-    yield requests
+    yield from _METRICS.collect(counts, connections, label="api")
     errors = CounterMetricFamily(
         _PREFIX + "errors", "Errors that Kafka clients were answered with.", labels=("api", "error")
     )
     for labels, number in counts.errors.items():
         errors.add_metric(labels, number)
     yield errors
-    totals = {
-        "requests_failed": (
-            "Requests of Kafka clients that ended their connection by an internal error.",
-            counts.failed_requests,
-        ),
-        "logins_refused": ("Logins of Kafka clients that were refused.", counts.refused_logins),
-        "received_bytes": ("Bytes of requests of Kafka clients.", counts.received_bytes),
-        "sent_bytes": ("Bytes of answers to Kafka clients.", counts.sent_bytes),
-        "produced_logs": ("Logs that Kafka clients have written.", counts.produced_logs),
-        "fetched_logs": ("Logs that Kafka clients were sent.", counts.fetched_logs),
-    }
-    for name, (text, value) in totals.items():
-        yield CounterMetricFamily(_PREFIX + name, text, value=value)
+    yield from _METRICS.totals({"fetched_logs": ("Logs that Kafka clients were sent.", counts.fetched_logs)})
     yield GaugeMetricFamily(
         _PREFIX + "producers", "Idempotent producers that are remembered.", value=len(broker.producers)
     )
@@ -211,7 +192,7 @@ def collect_groups(engine: Engine, lag: GroupLag) -> Iterable[Metric]:
     """The metrics of all projects together. The lag is left out while it is not known."""
     groups = list(engine.kafka_groups.all())
     states = Counter(group.state.value for group in groups)
-    yield _by_label(
+    yield _METRICS.by_label(
         "groups",
         "Consumer groups of Kafka clients, by state.",
         {state.value: states[state.value] for state in KafkaGroupState},
@@ -243,10 +224,3 @@ def _lag_metrics(lag: GroupLag, total: int) -> Iterable[Metric]:
         "Lags of groups at logstores that group_lag_logs does not have, since there are too many.",
         value=lag.left_out,
     )
-
-
-def _by_label(name: str, text: str, values: Mapping[str, float], *, label: str) -> Metric:
-    family = GaugeMetricFamily(_PREFIX + name, text, labels=(label,))
-    for value, number in values.items():
-        family.add_metric((value,), number)
-    return family

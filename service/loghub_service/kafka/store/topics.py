@@ -12,9 +12,9 @@ from loghub.domain.shards import Shard
 from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError, MalformedName
 from loghub_service.api import logstores, parse
-from loghub_service.api.logs import log_to_write
 from loghub_service.api.logstores import NewLogstore
 from loghub_service.api.shards import carry_out
+from loghub_service.api.topics import partition_to_write
 from loghub_service.catalog import Logstore
 from loghub_service.durable_steps import converted
 from loghub_service.engine import Engine
@@ -27,7 +27,7 @@ from loghub_service.kafka.store.partitions import Placeholder, ShardPartition
 from loghub_service.kafka.wire.errors import ErrorCode
 from loghub_service.settings import KEEP_FOREVER_DAYS
 from loghub_service.storage.group_commit import StorageFailed
-from loghub_service.storage.shardlog import ShardLog, ordinal_of
+from loghub_service.storage.shardlog import ordinal_of
 from loghub_service.storage.stored_group import with_origin
 
 # No action behind the endpoint raises an error that is missing here.
@@ -110,26 +110,14 @@ class LogstoreTopic:
     async def append(
         self, number: int, group: bytes, *, logs: int, origin: BatchOrigin | None = None
     ) -> "asyncio.Future[int]":
-        log = await self._log_to_write(number)
+        with as_store_errors():
+            log = await partition_to_write(
+                self._engine, self._store, number, is_remembered=origin is not None
+            )
         if origin is not None:
-            journal = self._engine.producers
-            while not journal.begin(log):
-                await journal.mark(log)
-                log = await self._log_to_write(number)  # it may have been split meanwhile
             group = with_origin(group, origin)
         cursor = self._engine.append(log, group, logs=logs)
         return converted(cursor, lambda at: offset_of(ordinal_of(log, at)), of_append)
-
-    async def _log_to_write(self, number: int) -> ShardLog:
-        with as_store_errors():
-            return await log_to_write(self._engine, self._current, lambda shards: shards.in_place_of(number))
-
-    def _current(self) -> Logstore:
-        """The same logstore at present: its shards may be split while a write waits."""
-        store = self._engine.catalog.logstores_by_id.get(self.id)
-        if store is None:
-            raise StoreError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"logstore {self.name} was deleted")
-        return store
 
 
 async def create_topic(engine: Engine, project: str, new: NewTopic, *, check_only: bool) -> None:

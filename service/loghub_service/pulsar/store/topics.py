@@ -10,9 +10,8 @@ import msgspec
 
 from loghub.wire.errors import Code, LogHubError
 from loghub_service.api import logstores
-from loghub_service.api.logs import log_to_write
 from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
-from loghub_service.catalog import Logstore
+from loghub_service.api.topics import partition_to_write
 from loghub_service.connections.turns import in_turn
 from loghub_service.declarations import TooManySchemas
 from loghub_service.durable_steps import converted
@@ -75,25 +74,10 @@ class LogstoreWithShards(SubscribedLogstore):
     async def append(
         self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
     ) -> "asyncio.Future[int]":
-        log = await self._log_to_write(shard)
-        if origin.is_named:
-            journal = self._engine.producers
-            while not journal.begin(log):
-                await journal.mark(log)
-                log = await self._log_to_write(shard)  # it may have been split meanwhile
+        with as_refusals():
+            log = await partition_to_write(self._engine, self._store, shard, is_remembered=origin.is_named)
         cursor = self._engine.append(log, with_pulsar_origin(group, origin), logs=logs)
         return converted(cursor, lambda at: ordinal_at(log, at), _of_append)
-
-    async def _log_to_write(self, number: int) -> ShardLog:
-        with as_refusals():
-            return await log_to_write(self._engine, self._current, lambda shards: shards.in_place_of(number))
-
-    def _current(self) -> Logstore:
-        """The same logstore as it is now: its shards may be split while a write waits."""
-        store = self._engine.catalog.logstores_by_id.get(self.id)
-        if store is None:
-            raise RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"logstore {self.name} was deleted")
-        return store
 
     def schema(self, version: int | None) -> tuple[int, bytes] | None:
         return self._engine.declarations.schema(self.id, version)
