@@ -311,9 +311,9 @@ def test_no_log_waits_at_a_consumer_that_does_not_ask(tmp_path: Path) -> None:
         await put(service, "a")
         one, other = (SubscribedConsumer(service, name, SHARED) for name in ("one", "other"))
         assert await one.receive() == ["a"]
-        await put(service, "b")
+        await put(service, "b", "c", "d")
         assert (await status_of(service)).unacked_logs == 1
-        assert await other.receive() == ["b"]
+        assert await other.receive() == ["b", "c", "d"]
 
     run(tmp_path, scenario)
 
