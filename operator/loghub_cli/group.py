@@ -89,13 +89,13 @@ def set_checkpoint(
     with place.open() as client:
         if force and not holder["live"]:
             _reject_live(client, logstore, group)
-        move = Move(shard=shard, before=_saved(client, logstore, group).get(shard, ""), cursor=cursor)
+        move = ShardMove(shard=shard, before=_saved(client, logstore, group).get(shard, ""), cursor=cursor)
         client.update_checkpoint(logstore, group, shard=shard, cursor=cursor, consumer=consumer, force=force)
         show([move.record])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class ShardMove:
     """A new place of one shard; what it replaces is nowhere else afterwards."""
 
     shard: int
@@ -149,7 +149,7 @@ def reset(logstore: str, group: str, place: ServiceConnection, show: Show, **val
             assert position is not None
             marks = {shard: client.get_cursor(logstore, shard, position) for shard in shards}
             words = position_words(position)
-        moves = [Move(shard=one, before=before.get(one, ""), cursor=marks[one]) for one in marks]
+        moves = [ShardMove(shard=one, before=before.get(one, ""), cursor=marks[one]) for one in marks]
         if values["dry_run"]:
             show([one.record for one in moves])
             return
@@ -183,7 +183,7 @@ def _marks_of(
     return {one.shard: one.mark for one in of_shards}
 
 
-def _carry_out(client: LogHub, logstore: str, group: str, moves: list[Move]) -> None:
+def _carry_out(client: LogHub, logstore: str, group: str, moves: list[ShardMove]) -> None:
     for number, move in enumerate(moves):
         try:
             client.update_checkpoint(

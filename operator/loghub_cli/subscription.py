@@ -16,7 +16,7 @@ from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import MAX_KEY_FIELDS, SubscriptionSpec
 from loghub_cli.commands import CommandGroup
 from loghub_cli.connection import ServiceConnection, if_not_exists
-from loghub_cli.group import Move, position_words, some
+from loghub_cli.group import ShardMove, position_words, some
 from loghub_cli.options import (
     CURSOR,
     GROUP,
@@ -214,7 +214,7 @@ def seek(
         if missing := sorted(set(chosen) - set(before)):
             raise click.UsageError(f"subscription {subscription} has no shard {missing[0]}")
         marks = _targets(client, logstore, chosen or tuple(before), values)
-        moves = [Move(shard=shard, before=before[shard], cursor=marks[shard]) for shard in sorted(marks)]
+        moves = [ShardMove(shard=shard, before=before[shard], cursor=marks[shard]) for shard in sorted(marks)]
         if values["dry_run"]:
             show([one.record for one in moves])
             return

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import loghub
+import loghub_consumer
 from loghub_cli.main import COMMANDS
 from tests.cluster import dockerfile
 from tests.distributions import IMAGES, names, project
@@ -34,6 +35,8 @@ PROGRAMS = {
         "loghub_worker.image.cds_archive",
         "loghub_worker.image.spark_jars",
         "loghub_consumer",
+        # Its names are imported when they are first used.
+        *sorted(set(loghub_consumer._MODULES.values())),
     ),
 }
 # The command line imports the module of a command when that is used.

@@ -107,7 +107,7 @@ def test_the_checkpoints_of_a_group_become_marks_and_running_consumers_are_warne
     assert [one["subscription"] for one in cli.json("subscription", "list", STORE)] == [NAME]
 
 
-def test_a_group_gets_the_marks_and_is_told_what_comes_again(cli: Cli) -> None:
+def test_a_group_gets_the_marks_and_hears_what_comes_again(cli: Cli) -> None:
     consumer = prepared(cli)
     cli.client.create_group(STORE, GroupInfo(name="readers", timeout_s=60, order=False))
     back = ("group", "reset", STORE, "readers", "--from-subscription", NAME)

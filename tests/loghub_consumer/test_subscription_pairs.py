@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from loghub.contract.processor import retry_group
+from loghub.wire.errors import ExtensionMissing
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.wire.subscriptions import SubscriptionSpec
 from loghub_consumer import (
@@ -25,10 +26,13 @@ from loghub_consumer import (
     LogBatch,
     OnFailure,
     Processor,
+    ReceivedLog,
+    ReceivedLogGroup,
     RetryLogstore,
     SubscriptionOptions,
     SubscriptionType,
     Tracker,
+    fan_out,
 )
 from tests.loghub_consumer.virtual import GROUP, PROJECT, Program, World, world
 from tests.loghub_consumer.virtual_worker import DirectPool, in_worker
@@ -354,3 +358,48 @@ def test_the_representatives_have_each_type_event_and_place() -> None:
     assert {row[1] for row in REPRESENTATIVES} == set(EVENTS)
     assert {row[2] for row in REPRESENTATIVES} == set(PLACES)
     assert set(REPRESENTATIVES) <= set(ROWS)
+
+
+def test_a_service_without_subscriptions_is_an_error_in_words(tmp_path: Path) -> None:
+    with world() as one:
+        one.server.subscriptions = None
+        one.make_logstore(LOGSTORE, has_group=False)
+        how = SubscriptionOptions(type=SubscriptionType.SHARED)
+        settings = one.settings(LOGSTORE, acknowledge="log", subscription=how, create_group=True)
+        program = one.start(lambda: Consumer(settings, Processor))
+        one.until(lambda: program.has_ended, "the end")
+        assert isinstance(program.error, ExtensionMissing)
+        assert "leave out subscription" in str(program.error)
+        pool = DirectPool(Processor)
+        worker = one.start(lambda: in_worker(settings, Processor, tmp_path, one.clock, pool=pool))
+        one.until(lambda: bool(worker.call(lambda consumer: consumer.errors())), "the error")
+        (error,) = worker.call(lambda consumer: consumer.errors())
+        assert (error.reason, "use fan_out" in error.message) == ("SubscriptionUnsupported", True)
+        worker.end()
+
+
+def test_the_threads_of_fan_out_acknowledge_logs_of_a_subscription() -> None:
+    with world() as one:
+        one.make_logstore(LOGSTORE, has_group=False)
+        handled = Counter[str]()
+        how = SubscriptionOptions(type=SubscriptionType.SHARED)
+        settings = one.settings(LOGSTORE, acknowledge="log", subscription=how, create_group=True)
+
+        def handle(log: ReceivedLog, _: ReceivedLogGroup) -> None:
+            handled[str(log.get("id"))] += 1
+
+        ids = [f"{number}-{USERS[number % 3]}" for number in range(30)]
+        for number in range(0, 30, 3):
+            one.put(LOGSTORE, ids[number : number + 3])
+        factory = fan_out(handle, key=lambda log, _: str(log.get("id"))[-3:], threads=3)
+        program = one.start(lambda: Consumer(settings, factory))
+        subscriptions = one.server.subscriptions
+        assert subscriptions is not None
+
+        def open_logs() -> int:
+            found = subscriptions.get((PROJECT, LOGSTORE), {}).get(GROUP)
+            return 1 if found is None else found.core.shards[0].end - found.core.shards[0].acked.mark
+
+        one.until(lambda: open_logs() == 0, "all logs to be acknowledged")
+        program.end()
+        assert handled == Counter(ids)

@@ -8,7 +8,8 @@ from loghub_service.subscription.slots import slot_of
 
 def group(*contents: tuple[tuple[str, str], ...], raw: bool = False) -> GroupToSend:
     logs = tuple(Log(time=1, contents=fields) for fields in contents)
-    return GroupToSend(ordinal=3, group=encode(LogGroup(logs=logs)), origin=None, received_ms=0, raw=raw)
+    encoded = encode(LogGroup(logs=logs))
+    return GroupToSend(ordinal=3, group=encoded, origin=None, received_ms=0, raw=raw, logs=len(logs))
 
 
 def test_named_fields_are_the_key_joined_by_a_zero_byte() -> None:

@@ -64,6 +64,17 @@ def _is_found(subject: Subject, systems: int) -> bool:
     return False
 
 
+def _is_found_in_lives(subject: Subject) -> bool:
+    """Of subjects that have random lives of their own."""
+    module = import_module(f"tests.properties.{subject.name}.test_search")
+    try:
+        for live in getattr(module, "lives", tuple)():
+            live()
+    except Exception:  # noqa: BLE001
+        return True
+    return False
+
+
 def _fails(subject: Subject, mutant: Mutant) -> bool:
     """Without the project's settings and the plugins that these need; no failure is reported."""
     in_order = sorted(subject.tests, key=lambda name: name != mutant.module)
@@ -82,7 +93,7 @@ def _try(subject: Subject, mutant: Mutant) -> int:
         return SEARCH
     if _fails(subject, mutant):
         return PYTEST
-    return SEARCH if _is_found(subject, SYSTEMS) else NOTHING
+    return SEARCH if _is_found_in_lives(subject) or _is_found(subject, SYSTEMS) else NOTHING
 
 
 def _start(subject: Subject, mutant: Mutant) -> int:

@@ -336,7 +336,7 @@ class SubscriptionAssignment:
         answer = self._call(session.name, exchange)
         with self._changed:
             self._receiving_since_s = None
-        if answer is not None:
+        if isinstance(answer, Exchanged):
             self._received(session, answer, sent_s=now)
         return 0.0
 
@@ -374,7 +374,7 @@ class SubscriptionAssignment:
             lease_s=float(self._settings.timeout_s),
         )
         answer = self._call(session.name, exchange)
-        if answer is None:
+        if not isinstance(answer, Exchanged):
             return
         self._nonce = secrets.token_hex(NONCE_BYTES)
         with self._changed:
@@ -485,16 +485,16 @@ class SubscriptionAssignment:
             leave=leaves and name == session.name,
         )
         answer = self._call(name, exchange)
-        is_over = answer is None and self._raised is not None and not _may_repeat(self._raised)
-        with self._table.lock:
-            if sent is not None and answer is None and not is_over:
+        may_repeat = not isinstance(answer, Exchanged) and _may_repeat(answer)
+        if sent is not None and may_repeat:
+            with self._table.lock:
                 self._outbox.put_back(sent)
         with self._changed:
             self._collecting_since_s = None
-            if sent is not None and (answer is not None or is_over):
+            if sent is not None and not may_repeat:
                 self._known = sent.runs[-1].number
                 self._changed.notify_all()
-        if answer is None:
+        if not isinstance(answer, Exchanged):
             return
         if answer.rejected:
             log.warning("acknowledgments were not taken: their logs come again", count=answer.rejected)
@@ -504,28 +504,32 @@ class SubscriptionAssignment:
 
     # -- calls
 
-    def _call(self, name: str, exchange: Exchange) -> Exchanged | None:
-        """None after an error, which is noted."""
+    def _call(self, name: str, exchange: Exchange) -> Exchanged | LogHubException:
+        """The answer, or the error, which is noted."""
         try:
             answer = self._client.exchange(self._settings.logstore, self._name, exchange)
         except LogHubException as error:
             self._failed(name, error)
-            return None
+            return error
         self._raised = None
         self._error = ReportedError()
         return answer
 
     def _failed(self, name: str, error: LogHubException) -> None:
         reported = reported_error(error)
-        if reported.reason != self._error.reason:
-            log.warning("the subscription does not answer", reason=reported.reason, message=reported.message)
         if not _is_fenced(error):
+            if reported.reason != self._error.reason:
+                log.warning(
+                    "the subscription does not answer", reason=reported.reason, message=reported.message
+                )
             self._error = reported
         now = self._clock.monotonic_s()
 
         def event(session: Session) -> Session:
-            if not _may_repeat(error):
-                session = sessions.ended(session) if session.name == name else session
+            if not _may_repeat(error) and session.name == name:
+                if session.stage is Stage.SERVING:
+                    log.warning("the session has ended: others get its logs", message=reported.message)
+                session = sessions.ended(session)
             if _is_fenced(error):
                 return session  # join again at once
             return sessions.failed(session, retries=self._retries, now=now)

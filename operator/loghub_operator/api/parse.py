@@ -21,10 +21,19 @@ from loghub_operator.api.v1alpha1 import LogHubConsumerGroup, Spec
 from loghub_operator.api.validation import RULE_ERROR, Immutable
 
 # The fields of a spec that a deletion needs: which group, with which key, and what happens to it.
-_NAMES_OF_GROUP = ("endpoint", "project", "logstore", "consumerGroup", "credentialsSecret", "deletionPolicy")
+_NAMES_OF_GROUP = (
+    "endpoint",
+    "project",
+    "logstore",
+    "consumerGroup",
+    "subscription",
+    "credentialsSecret",
+    "deletionPolicy",
+)
 _TIMING = ("timeoutSeconds", "heartbeatIntervalSeconds")
 MAX_VALUE = 200  # characters of a value in a message, which has 1,024 and names several values
 _NEVER_RUN = {"sql": "SELECT * FROM logs", "sink": {"console": {}}}
+_NEVER_RUN_ON_SUBSCRIPTION = {"processor": {"factory": "never:Run", "acknowledge": "Log"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +82,11 @@ def parse_for_deletion(document: Mapping[str, Any]) -> LogHubConsumerGroup | Non
     spec = document.get("spec")
     if not isinstance(spec, Mapping):
         return None
+    pipeline = _NEVER_RUN if spec.get("subscription") is None else _NEVER_RUN_ON_SUBSCRIPTION
     for names in ((*_NAMES_OF_GROUP, *_TIMING), _NAMES_OF_GROUP):
         kept = {name: spec[name] for name in names if name in spec}
         try:
-            return parse_stored({**document, "spec": {**kept, "pipeline": _NEVER_RUN}})
+            return parse_stored({**document, "spec": {**kept, "pipeline": pipeline}})
         except InvalidResourceError:
             continue
     return None

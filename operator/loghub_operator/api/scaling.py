@@ -96,7 +96,8 @@ class Shards(ApiModel):
     auto_merge: bool = Field(
         default=False,
         description=(
-            "Merge neighbouring shards with little traffic, if no other consumer group reads the logstore. "
+            "Merge neighbouring shards with little traffic, if no other consumer group and no subscription "
+            "reads the logstore. "
             "Fewer shards take fewer writes: set minShards to what your producers need."
         ),
     )

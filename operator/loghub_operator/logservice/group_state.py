@@ -294,6 +294,7 @@ def _reshards(resource: LogHubConsumerGroup) -> bool:
 
 def _to_reshard(client: LogHub, key: ConsumerGroupKey, observed: Available) -> Available:
     others = _others(key, client.list_groups(key.logstore)) + _of_kafka(client, key)
+    others += len(client.list_subscriptions(key.logstore)) if client.has_subscriptions() else 0
     return replace(_with_keys(observed, client.list_shards(key.logstore)), other_groups=others)
 
 

@@ -308,9 +308,9 @@ class Available:
     ``group`` is what the log service stores of a consumer group, ``subscription`` is a subscription; both are
     None if what the object consumes does not exist. ``shards`` are the shards of the logstore, which are
     ``not_alloc`` then. ``consumers`` are the live ones, None if the endpoint cannot report them.
-    ``other_groups`` counts all others on the same logstore, if shards may be merged. ``lag_error`` says why
-    the lag of some shard is unknown, as a message for users. ``retries`` and ``dead_letter`` are None if the
-    group has no such logstore.
+    ``other_groups`` counts all others on the same logstore, subscriptions included, if shards may be merged.
+    ``lag_error`` says why the lag of some shard is unknown, as a message for users. ``retries`` and
+    ``dead_letter`` are None if the group has no such logstore.
     """
 
     group: GroupSettings | None = None

@@ -1,4 +1,4 @@
-"""Idle clients, one that reads nothing and one that acknowledges nothing, beside an unmodified client."""
+"""Idle clients, one that reads nothing and one that acknowledges nothing, next to an unmodified client."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +26,7 @@ def memory_bytes(pid: int) -> int:
 
 
 @pytest.mark.parametrize("idle", [50, pytest.param(4900, marks=pytest.mark.deep(minutes=5))])
-def test_a_client_is_served_beside_idle_ones_and_two_that_take_all_and_give_nothing(
+def test_a_client_is_served_next_to_idle_ones_and_two_that_take_all_and_give_nothing(
     place: Place, idle: int
 ) -> None:
     topic, client = place.partition(), place.client("python")

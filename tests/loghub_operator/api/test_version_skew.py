@@ -181,3 +181,17 @@ def test_timing_that_cannot_be_read_has_its_default_in_a_deletion() -> None:
 )
 def test_a_group_that_is_not_known_or_a_policy_that_is_not_is_not_guessed(spec: Document) -> None:
     assert parse_for_deletion(stored(spec=spec)) is None
+
+
+def test_a_deletion_of_a_subscription_deletes_no_group_of_its_name() -> None:
+    spec = {"pipeline": {"processor": {"factory": 7}}, "subscription": {"type": "KeyShared", "key": ["user"]}}
+    left = parse_for_deletion(stored(spec={**spec, "deletionPolicy": "Delete"}))
+    assert left is not None
+    assert left.consumed == "subscription access"
+    assert left.spec.subscription is not None
+    assert left.spec.subscription.key == ("user",)
+
+
+def test_a_subscription_of_a_type_of_another_release_is_left_alone() -> None:
+    spec = {"subscription": {"type": "Dispersed"}, "deletionPolicy": "Delete"}
+    assert parse_for_deletion(stored(spec=spec)) is None

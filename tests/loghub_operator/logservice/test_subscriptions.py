@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loghub.client.port import LogHub
+from loghub.client.port import GroupInfo, LogHub
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
@@ -157,3 +157,12 @@ def test_a_client_without_subscriptions_says_what_to_use_instead(service: Servic
         assert words in seen.message
         assert f"type {kind} needs them" in seen.message
     vendor.close()
+
+
+@pytest.mark.long
+def test_a_subscription_counts_as_a_reader_for_which_shards_are_not_merged(client: LogHub) -> None:
+    merging = resource({"scaling": {"shards": {"autoMerge": True}}})
+    client.create_group(LOGSTORE, GroupInfo(name="access", timeout_s=30, order=False))
+    before = observed(client, merging).other_groups
+    change_subscription(client, named(), CreateGroup(settings=SHARED))
+    assert observed(client, merging).other_groups == before + 1

@@ -119,6 +119,7 @@ def _check_acked(cursor: Cursor, ranges: tuple[Run, ...], limits: SubscriptionLi
     assert bounds[-1] <= max(cursor.end, bounds[0]), "acknowledged beyond the end"
     assert len(ranges) <= limits.max_ranges + limits.max_unacked + 1
     assert cursor.loaded >= cursor.read
+    assert cursor.window_logs == sum(entry.logs for entry in cursor.window)
 
 
 def _check_ordered(

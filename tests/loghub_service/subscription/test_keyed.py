@@ -142,3 +142,12 @@ def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
     assert (of.taken(1), of.states) == ([0, 1, 2], ["WaitsForRoom"])
     of.ack(1)
     assert of.taken(1) == [3]
+
+
+def test_a_log_that_its_consumer_wants_later_lets_the_next_owner_have_the_key() -> None:
+    of = Dispatcher(SubscriptionType.KEY_SHARED, [[SLOTS - 1], [SLOTS - 1]])
+    of.join(1, permits=1)
+    of.join(2, permits=1)
+    assert of.taken(2) == []
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=5.0))
+    assert of.taken(2) == [position_of(1)]

@@ -256,3 +256,20 @@ def test_a_mark_at_the_highest_position_that_was_read_leaves_no_backlog_below_it
     subscription = create(SubscriptionSettings(type=EXCLUSIVE), starts, saved)
     step(subscription, AckUpTo(shard=0, stop=position_of(3)), now=0.0)
     assert subscription.shards[0].backlog == (position_of(3), 0)
+
+
+def test_an_acknowledgment_up_to_the_middle_of_a_group_that_is_done_settles_the_one_before() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(1, 2, 1))
+    of.join(1, permits=9)
+    of.ack(position_of(1), position_of(1) + 1)
+    of.apply(AckUpTo(shard=0, stop=position_of(1) + 1))
+    assert (of.mark, of.ranges) == (position_of(2), ())
+    assert of.subscription.consumers[1].unacked == 1
+
+
+def test_what_was_acknowledged_before_it_was_read_is_not_read() -> None:
+    subscription = create(SubscriptionSettings(type=EXCLUSIVE), {0: ShardStart(end=position_of(3))})
+    step(subscription, Join(consumer=1, name="", type=EXCLUSIVE, shards=(0,)), now=0.0)
+    step(subscription, AckUpTo(shard=0, stop=position_of(2)), now=0.0)
+    (load,) = step(subscription, Flow(consumer=1, permits=1), now=0.0).loads
+    assert load.first == position_of(2)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.support import ROOT, STOP_GUARD_S, ServiceProcess, running_service, w
 EXAMPLES = ROOT / "deploy" / "examples"
 LINE = '192.0.2.1 - - [10/Oct/2026:13:55:36 -0700] "GET /a HTTP/1.1" {status} 2326'
 FIRST_MINUTE = 1_700_000_040
+Served = TypeVar("Served", bound=ThreadingHTTPServer)
 
 
 @contextmanager
@@ -86,12 +88,16 @@ class Endpoint(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.got: list[str] = []
 
+    def take(self) -> None:
+        """Before each answer."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, Endpoint)
         line = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["line"]
         self.server.got.append(line)
+        self.server.take()
         status, _, times = line.partition("-")
         self.send_response(200 if times and self.server.got.count(line) > int(times) else int(status))
         self.end_headers()
@@ -101,8 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
+def running_endpoint(endpoint: Served) -> Iterator[Served]:
     thread = threading.Thread(target=endpoint.serve_forever, daemon=True)
     thread.start()
     try:
@@ -118,7 +123,7 @@ def test_the_example_with_a_retry_logstore_delivers_what_the_endpoint_takes(tmp_
     example = tmp_path / "retry-logstore.yaml"
     text = (EXAMPLES / "retry-logstore.yaml").read_text()
     with (
-        running_endpoint() as endpoint,
+        running_endpoint(Endpoint()) as endpoint,
         access(tmp_path, ["200", "503-2", "201", "400", "503-6"]) as (
             service,
             client,
@@ -141,3 +146,58 @@ def test_the_example_with_a_retry_logstore_delivers_what_the_endpoint_takes(tmp_
         assert [log.contents for log in loggroup.decode(raw).logs] == [(("line", b"400"),)]
         assert b"status 400" in bytes(raw)
         assert is_saved(client, "deliver")
+
+
+class Gate(Endpoint):
+    """Answers nothing before as many requests wait as there are workers, and the test lets them pass."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self.first = threading.Barrier(workers + 1, timeout=STOP_GUARD_S)
+        self.is_open = threading.Event()
+
+    def take(self) -> None:
+        if not self.is_open.is_set():
+            self.first.wait()
+
+    def open(self) -> None:
+        self.is_open.set()
+        self.first.wait()
+
+
+@pytest.mark.long
+def test_workers_of_a_shared_subscription_take_logs_of_one_shard_and_those_of_one_that_is_killed(
+    tmp_path: Path,
+) -> None:
+    workers, lines = 3, [str(status) for status in range(200, 240)]  # each is answered as it says
+    example = tmp_path / "shared-subscription.yaml"
+    text = (EXAMPLES / "shared-subscription.yaml").read_text()
+    with (
+        running_endpoint(Gate(workers)) as endpoint,
+        access(tmp_path, lines[:20], lines[20:]) as (service, client),
+    ):
+        for before, after in (
+            ("http://target.example/logs", f"http://127.0.0.1:{endpoint.server_port}"),
+            ("  replicas: 6", f"  replicas: {workers}\n  heartbeatIntervalSeconds: 1\n  timeoutSeconds: 4"),
+            ("maxUnacknowledged: 1000", "maxUnacknowledged: 2"),
+        ):
+            assert before in text
+            text = text.replace(before, after)
+        example.write_text(text)
+        with up(tmp_path, service, example) as shown:
+            wait_until(lambda: endpoint.first.n_waiting == workers, "a request of each worker")
+            status = client.subscription_status("access", "call-endpoint")
+            assert len({consumer.name for consumer in status.consumers}) == workers
+            os.kill(_pid_of("call-endpoint-0", shown), signal.SIGKILL)
+            endpoint.open()
+            wait_until(lambda: set(endpoint.got) == set(lines), "a request for each log")
+            wait_until(
+                lambda: client.subscription_status("access", "call-endpoint").backlog_logs == 0,
+                "the last acknowledgment",
+            )
+        assert len(endpoint.got) > len(lines), "the log that the killed worker had comes again"
+        assert client.subscription_status("access", "call-endpoint").consumers == ()
+
+
+def _pid_of(worker: str, shown: Path) -> int:
+    return int(shown.read_text().split(f"{worker} started, process ")[1].split()[0])

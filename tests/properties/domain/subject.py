@@ -7,7 +7,7 @@ SUBJECT = Subject(
     package="loghub.domain",
     modules=("table", "fsm", "coordinator", "balance", "group", "group_builder"),
     test_folder="tests/loghub/domain",
-    tests=("fsm", "coordinator", "coordinator_facts", "coordinator_rare_cases", "balance"),
+    tests=("fsm", "coordinator", "coordinator_facts", "balance"),
     next_state={"_FREE": "_HELD", "_HELD": "_FREE", "_WAIT": "_FREE", "_MOVING": "_HELD", "_OVER": "_FREE"},
     swapped={
         "ShardTrigger": {

@@ -5,8 +5,9 @@ Each step has passed the invariants of `tests.loghub_service.subscription.invari
 are printed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -117,6 +118,12 @@ UNREACHABLE = {
 
 def models(rules: SimpleNamespace = RULES) -> Iterator[SubscriptionModel]:
     return (SubscriptionModel(setup, rules) for setup in SETUPS.values())
+
+
+def lives() -> Iterator[Callable[[], None]]:
+    """A few of each type, for mutants."""
+    for kind, seed in product(SubscriptionType, range(6)):
+        yield partial(Life(seed, kind, RULES, Coverage()).run, STEPS)
 
 
 @pytest.mark.deep(minutes=10)
