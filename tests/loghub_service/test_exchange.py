@@ -247,6 +247,25 @@ def test_in_an_ordered_type_everything_comes_again_from_the_mark(
     run(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("kind", [FAILOVER, EXCLUSIVE])
+def test_what_waits_for_the_next_answer_comes_once_after_a_release(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, kind)
+        for line in "abc":
+            await put(service, line)
+        one = SubscribedConsumer(service, "one", kind)
+        assert await one.receive(3, max_bytes=1) == ["a"]
+        await one.exchange(release=by_shard(one.got))
+        got = await one.receive(3)
+        while len(got) < 3:
+            got += await one.receive(3)
+        assert got + await one.receive(3, wait_s=0.0) == ["a", "b", "c"]
+
+    run(tmp_path, scenario)
+
+
 def test_a_standby_waits_is_informed_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
         await create(service, FAILOVER)
@@ -282,6 +301,19 @@ def test_a_second_exclusive_consumer_and_another_type_are_refused(tmp_path: Path
         other = SubscribedConsumer(service, "two", SHARED)
         await service.ok("DELETE", SUBSCRIPTION)
         assert await other.code() == "SubscriptionNotExist"
+
+    run(tmp_path, scenario)
+
+
+def test_no_log_waits_at_a_consumer_that_does_not_ask(tmp_path: Path) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, SHARED)
+        await put(service, "a")
+        one, other = (SubscribedConsumer(service, name, SHARED) for name in ("one", "other"))
+        assert await one.receive() == ["a"]
+        await put(service, "b", "c", "d")
+        assert (await status_of(service)).unacked_logs == 1
+        assert await other.receive() == ["b", "c", "d"]
 
     run(tmp_path, scenario)
 
