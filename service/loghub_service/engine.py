@@ -72,6 +72,7 @@ from loghub_service.subscriptions import SubscriptionRegistry
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")
 _MEMBER_ID_DIGITS = 32  # random, so that member ids never repeat
+_RUN_DIGITS = 8  # random, so that two starts of the service one after the other differ
 # Each check and each pull holds a few copies of 10 MiB, so this bounds memory; the remaining threads are for
 # short lookups.
 _CONCURRENT_CHECKS = 2
@@ -135,7 +136,7 @@ class Engine:
             max_subscriptions=settings.limits.subscriptions,
         )
         self.dispatches = self._new_dispatches()
-        self.sessions = Leases(platform.clock, self.dispatches)
+        self.sessions = Leases(platform.clock, self.dispatches, run=platform.random.hex(_RUN_DIGITS))
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 import structlog
 
@@ -25,7 +26,7 @@ from loghub_service.facts import (
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.acked import Run
 from loghub_service.subscription.durable import pack_cursor, pack_delta
-from loghub_service.subscription.events import DispatchOutcome, Event, ShardStart
+from loghub_service.subscription.events import DispatchOutcome, Event, SeekTo, ShardStart
 from loghub_service.subscription.state import (
     Subscription,
     SubscriptionLimits,
@@ -75,6 +76,7 @@ class RegisteredSubscription:
         self.state = state
         self.is_deleted = False
         self.redelivered_logs = 0  # since the start, that their consumers wanted again
+        self.era = 0  # another number with its creation and with each seek since the start
         self.unsaved: dict[int, _Unsaved] = {}
         self._registry = registry
 
@@ -107,6 +109,7 @@ class SubscriptionRegistry:
         self._commits: NewestCommits[RegisteredSubscription] = NewestCommits()
         self._subscriptions: dict[int, dict[str, RegisteredSubscription]] = {}
         self._unsaved: set[RegisteredSubscription] = set()
+        self._eras = count(1)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -145,6 +148,7 @@ class SubscriptionRegistry:
                 f"the service has at most {self._max_subscriptions} subscriptions (--max-subscriptions)"
             )
         subscription = RegisteredSubscription(self, logstore, name, create(settings, shards))
+        subscription.era = next(self._eras)
         self._subscriptions.setdefault(logstore, {})[name] = subscription
         if settings.is_durable:
             facts = [self._settings_of(subscription)]
@@ -201,6 +205,8 @@ class SubscriptionRegistry:
     def apply(self, subscription: RegisteredSubscription, event: Event, *, now: float) -> DispatchOutcome:
         """Apply one event, and collect what must become durable."""
         outcome = step(subscription.state, event, now=now, limits=self.limits)
+        if isinstance(event, SeekTo):
+            subscription.era = next(self._eras)
         if subscription.state.settings.is_durable and not subscription.is_deleted:
             self._collect(subscription, outcome)
         for delivery in outcome.deliveries:

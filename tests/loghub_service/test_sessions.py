@@ -1,6 +1,14 @@
 """The table of sessions: names, leases, and what is put back after it was dropped."""
 
-from loghub_service.dispatch.sessions import LOOK_S, LeasedConsumer, SessionTable, begin_call, end_call
+from loghub_service.dispatch.sessions import (
+    LOOK_S,
+    LeasedConsumer,
+    SessionTable,
+    begin_call,
+    end_call,
+    knows_era,
+    session_text,
+)
 from loghub_service.subscription.events import Delivery
 
 
@@ -63,6 +71,22 @@ def test_a_gap_in_the_looks_is_added_to_each_lease() -> None:
     assert ended_at(table, 1000, 1003) == {}
     assert ended_at(table, 1003, 1010) == {one.id: 1003}
     assert LOOK_S == 1.0
+
+
+def test_a_lease_that_began_again_after_a_gap_is_not_longer() -> None:
+    table, one = SessionTable(), session("a", lease_s=5.0)
+    table.add(one)
+    assert ended_at(table, 0, 3) == {}
+    begin_call(one, 1000.0)
+    end_call(one, 1000.0)
+    assert ended_at(table, 1000, 1010) == {one.id: 1005}
+
+
+def test_a_session_is_of_the_era_in_its_text_and_one_of_an_earlier_run_is_of_the_first_era() -> None:
+    text = session_text("RUN1", 7, "SECRET")
+    assert [knows_era(text, "RUN1", era) for era in (0, 7, 70)] == [False, True, False]
+    assert [knows_era(text, "RUN2", era) for era in (0, 7)] == [True, False]
+    assert [knows_era("anything", "RUN1", era) for era in (0, 7)] == [True, False]
 
 
 def test_what_did_not_fit_is_first_again_unless_it_was_dropped_meanwhile() -> None:

@@ -40,7 +40,14 @@ from loghub_service.api.subscriptions import (
     opened,
 )
 from loghub_service.dispatch.dispatcher import Dispatch
-from loghub_service.dispatch.sessions import Dealt, LeasedConsumer, begin_call, end_call
+from loghub_service.dispatch.sessions import (
+    Dealt,
+    LeasedConsumer,
+    begin_call,
+    end_call,
+    knows_era,
+    session_text,
+)
 from loghub_service.engine import Engine
 from loghub_service.errors import failure
 from loghub_service.messages import EMPTY, Request, ServiceResponse
@@ -151,7 +158,7 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Leas
 
 def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> LeasedConsumer:
     session = LeasedConsumer(
-        id=engine.random.hex(_SESSION_DIGITS),
+        id=session_text(engine.sessions.run, found.saved.era, engine.random.hex(_SESSION_DIGITS)),
         subscription=(found.logs.id, found.saved.name),
         name=wanted.consumer,
         number=next(engine.dispatches.numbers),
@@ -186,9 +193,13 @@ def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: flo
 
 
 async def _settle_late(engine: Engine, found: FoundSubscription, wanted: Exchange) -> NoReturn:
-    """The session has ended. Where no order is kept, its acknowledgments count all the same."""
+    """The session has ended. Where no order is kept, its acknowledgments count all the same, unless a seek or
+    a deletion since then is the reason that the logs come again."""
     taken = ""
-    if not wanted.type.is_ordered and wanted.acks:
+    is_of_now = knows_era(wanted.session, engine.sessions.run, found.saved.era)
+    if not wanted.type.is_ordered and wanted.acks and not is_of_now:
+        taken = "; since then the subscription was created or set to a position, so nothing was settled"
+    elif not wanted.type.is_ordered and wanted.acks:
         with opened(engine, found) as dispatch:
             dispatch.refresh()
             for shard, runs in wanted.acks.items():
@@ -276,6 +287,8 @@ class _ExchangeCall:
         for shard, runs in acks.items():
             if shard not in receipt.fenced:
                 receipt.rejected += self._ack(dispatch, shard, runs)
+        if wanted.number is not None and wanted.number == self._session.last_number:
+            return receipt  # this was done for the first attempt, and has an effect each time
         for nack, runs in nacks:
             if nack.shard not in receipt.fenced:
                 self._redeliver(nack.shard, runs, delay_s=nack.delay_s, is_counted=True)
@@ -315,17 +328,13 @@ class _ExchangeCall:
 
     async def _receive(self, number: int, receipt: _Receipt) -> ServiceResponse:
         session, wanted, engine = self._session, self._wanted, self._engine
-        if number not in (session.last_number, session.last_number + 1):
-            raise failure(
-                Code.PARAMETER_INVALID,
-                f"the number of a receive is {session.last_number + 1}, or {session.last_number} to get the "
-                "last answer again",
-            )
-        session.turn += 1
-        session.wake()  # an earlier receive is over
-        turn = session.turn
-        if number == session.last_number:
-            return await self._send(number, self._still_out(), receipt)
+        async with session.sending:
+            self._check_number(number)
+            session.turn += 1
+            session.wake()  # an earlier receive is over
+            turn = session.turn
+            if number == session.last_number:
+                return await self._send(number, session.last, receipt)
         woken = asyncio.Event()
         session.wake = woken.set
 
@@ -337,24 +346,34 @@ class _ExchangeCall:
         with engine.polls.place(self._request, poll_name, watched=1, wake=woken.set) as poll:
             self._allow(max(0, wanted.max_logs - session.queued_logs))
             await wait_for_change(self._request, poll, woken, wait_s=wanted.wait_s, has_changed=has_changed)
-        if self._request.is_gone():
-            return EMPTY
-        if session.is_closed:
-            self._gone()
-        if session.turn != turn:
-            return _answer(self._described(receipt, ()))
-        self._allow(0)  # so that what comes now is for those who wait
-        return await self._send(number, session.take(), receipt)
+        async with session.sending:
+            if session.is_closed:
+                self._gone()
+            if session.turn != turn:
+                return _answer(self._described(receipt, ()))
+            self._allow(0)  # so that what comes now is for those who wait
+            if self._request.is_gone():
+                return EMPTY
+            return await self._send(number, session.take(), receipt)
+
+    def _check_number(self, number: int) -> None:
+        last = self._session.last_number
+        if number not in (last, last + 1):
+            raise failure(
+                Code.PARAMETER_INVALID,
+                f"the number of a receive is {last + 1}, or {last} to get the last answer again",
+            )
 
     def _allow(self, permits: int) -> None:
         shards = self._wanted.shards
         only = None if shards is None else frozenset(shards)
         self._dispatch.apply(Allow(consumer=self._session.number, permits=permits, only=only))
 
-    def _still_out(self) -> list[Dealt]:
+    def _still_out(self, before: Sequence[Dealt]) -> list[Dealt]:
+        """Without what was acknowledged since it was dealt."""
         state, number = self._dispatch.saved.state, self._session.number
         dealt = []
-        for shard, runs in self._session.last:
+        for shard, runs in before:
             cursor, consumer = state.shards.get(shard), state.consumers.get(number)
             if cursor is not None and consumer is not None and number in cursor.members:
                 left = cursor.queue.still_out(consumer, runs)
@@ -363,9 +382,10 @@ class _ExchangeCall:
         return dealt
 
     async def _send(self, number: int, dealt: list[Dealt], receipt: _Receipt) -> ServiceResponse:
-        """Read the log groups. What does not fit waits for the next answer, all of it if the reading
-        fails."""
+        """Read the log groups of what is still out. What does not fit waits for the next answer, all of it
+        if the reading fails."""
         session, epochs = self._session, dict(self._session.epochs)
+        dealt = self._still_out(dealt)
         logs = {shard: log for shard, _ in dealt if (log := self._log(shard)) is not None}
         pieces = list(_pieces(dealt))
         done = 0
@@ -375,8 +395,8 @@ class _ExchangeCall:
                     _read, logs, pieces, bodies=session.bodies, max_bytes=self._wanted.max_bytes
                 )
             session.last_number = number
-            session.last = [(shard, runs) for shard, _, runs in pieces[:done]]
         finally:
+            session.last = session.valid([(shard, runs) for shard, _, runs in pieces[:done]], epochs)
             session.put_back([(shard, runs) for shard, _, runs in pieces[done:]], epochs)
         return _answer(self._described(receipt, tuple(groups), await self._backlog()))
 

@@ -10,8 +10,10 @@ from loghub_service.dispatch.sessions import LOOK_S, LeasedConsumer, SessionTabl
 class Leases(SessionTable):
     """All sessions of a service. Used on the event loop only."""
 
-    def __init__(self, clock: Clock, dispatches: Dispatches) -> None:
+    def __init__(self, clock: Clock, dispatches: Dispatches, *, run: str) -> None:
+        """``run`` is in the text of each session, see `loghub_service.dispatch.sessions.session_text`."""
         super().__init__()
+        self.run = run
         self._clock = clock
         self._dispatches = dispatches
         self._timer: asyncio.TimerHandle | None = None

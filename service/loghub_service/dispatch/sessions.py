@@ -3,6 +3,7 @@
 Nothing here waits or has a clock: the time is handed in, in monotonic seconds.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,19 @@ Dealt = tuple[int, list[DeliveredRun]]  # a shard, and what is dealt of it
 LOOK_S = 1.0
 
 
+def session_text(run: str, era: int, secret: str) -> str:
+    """The text of a new session. ``run`` is another one with each start of the service, and ``era`` of the
+    subscription with each seek and each creation since the start; it is 0 before the first one."""
+    return f"{run}-{era}-{secret}"
+
+
+def knows_era(session: str, run: str, era: int) -> bool:
+    """Whether a session that has ended was of the era that the subscription has now. Of one that was of an
+    earlier run nothing else is known than that it was before all seeks and creations of this run."""
+    began_in, _, rest = session.partition("-")
+    return (rest.partition("-")[0] if began_in == run else "0") == str(era)
+
+
 def _nothing() -> None:
     """Nobody waits."""
 
@@ -28,7 +42,8 @@ class LeasedConsumer:
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
     ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
     counts how often the consumer became active for a shard or was relieved; ``reported_changes`` of them are
-    in an answer. ``wake`` is called when something has happened.
+    in an answer. ``wake`` is called when something has happened. ``sending`` is held while an answer with
+    logs is made, so that a repeated receive finds that answer.
     """
 
     id: str
@@ -50,6 +65,7 @@ class LeasedConsumer:
     queue: deque[Dealt] = field(default_factory=deque)
     epochs: dict[int, int] = field(default_factory=dict)
     wake: Callable[[], None] = _nothing
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     endpoint: str = "http"
     backlog: dict[int, int | None] = field(default_factory=dict)  # as it was at ``backlog_s``
     backlog_s: float = float("-inf")
@@ -84,11 +100,14 @@ class LeasedConsumer:
         taken, self.queue = list(self.queue), deque()
         return taken
 
+    def valid(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> list[Dealt]:
+        """Without what was dropped since ``epochs``."""
+        return [one for one in dealt if self.epochs.get(one[0], 0) == epochs.get(one[0], 0)]
+
     def put_back(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> None:
         """What did not fit into an answer is the first of the next one, unless it was dropped since
         ``epochs``."""
-        same = [one for one in dealt if self.epochs.get(one[0], 0) == epochs.get(one[0], 0)]
-        self.queue.extendleft(reversed(same))
+        self.queue.extendleft(reversed(self.valid(dealt, epochs)))
 
 
 class SessionTable:
@@ -139,7 +158,7 @@ class SessionTable:
         ended = []
         for session in self._by_id.values():
             if gap_s > 2 * LOOK_S:
-                session.expires_s += gap_s
+                session.expires_s = min(session.expires_s + gap_s, now_s + session.lease_s)
             if session.is_closed or (not session.in_progress and session.expires_s <= now_s):
                 ended.append(session)
         return ended

@@ -1,0 +1,136 @@
+"""Exchanges that are repeated or late: no log is sent without need or kept back, and no acknowledgment counts
+for a log that its consumer has not seen."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from loghub.domain.subscription import SubscriptionType
+from loghub.wire.subscriptions import Nack
+from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
+from tests.loghub_service.inprocess import InProcess
+from tests.loghub_service.test_budgets import settle
+from tests.loghub_service.test_exchange import ALL, KEYED, SHARED, pass_time, run
+
+NOT_ORDERED = pytest.mark.parametrize("kind", [SHARED, KEYED])
+FEW_BYTES = 1  # only one log group fits, so that what else was dealt waits for the next answer
+
+
+async def with_logs_that_did_not_fit(service: InProcess, kind: SubscriptionType) -> SubscribedConsumer:
+    """It got one log, and was dealt two others."""
+    await create(service, kind)
+    for line in ("a", "b", "c"):
+        await put(service, line)
+    one = SubscribedConsumer(service, "one", kind)
+    await one.exchange()
+    while (await status_of(service)).unacked_logs != 3:
+        one.number += 1
+        await one.exchange(number=one.number, max_logs=10, max_bytes=FEW_BYTES, wait_s=60.0)
+        assert one.last is not None
+        if one.take(one.last):
+            break
+    await settle()
+    assert one.lines == ["a"]
+    return one
+
+
+@ALL
+def test_a_receive_that_is_repeated_while_its_answer_is_being_read_gets_the_same_logs(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        one = await with_logs_that_did_not_fit(service, kind)
+        pulling = service.engine.pulling
+        service.engine.pulling = asyncio.Semaphore(0)  # nothing can be read
+        wanted = {"number": one.number + 1, "max_logs": 10, "max_bytes": 1 << 20, "wait_s": 60.0}
+        lost = one.begin(**wanted)
+        await settle()
+        lost.arriving.put_nowait(None)  # its connection is cut
+        repeated = one.begin(**wanted)
+        await settle()
+        reading, service.engine.pulling = service.engine.pulling, pulling
+        for _ in range(2):
+            reading.release()
+        await put(service, "d")
+        got = one.take(await one.answer(repeated))
+        assert got == ["b", "c"]
+        one.number += 1
+        assert await one.receive() == ["d"]
+        assert len((await status_of(service)).consumers) == 1
+
+    run(tmp_path, scenario)
+
+
+@NOT_ORDERED
+def test_what_was_acknowledged_elsewhere_meanwhile_is_not_in_the_next_answer(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, kind)
+        for line in ("a", "b", "c"):
+            await put(service, line)
+        early = SubscribedConsumer(service, "early", kind, lease_s=5.0)
+        while len(early.lines) < 3:
+            await early.receive()
+        pass_time(service, 6)  # its logs go to the next one
+        one = SubscribedConsumer(service, "one", kind)
+        first = await one.receive(max_bytes=FEW_BYTES)
+        rest = set(early.got) - set(one.got)
+        assert (first, len(rest)) == (["a"], 2)
+        done, left = sorted(rest)
+        assert await early.code(acks=by_shard([done])) == "SubscriptionFenced"
+        await one.receive()
+        assert set(one.got) == set(early.got) - {done}
+        assert left in one.got
+
+    run(tmp_path, scenario)
+
+
+@NOT_ORDERED
+def test_a_negative_acknowledgment_that_is_repeated_is_counted_once(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        one = await with_logs_that_did_not_fit(service, kind)
+        await one.receive()
+        ((shard, position), *_) = sorted(one.got)
+        one.number += 1
+        wanted = {"number": one.number, "max_logs": 10, "max_bytes": 1 << 20, "wait_s": 60.0}
+        nack = Nack(shard=shard, runs=((position, position + 1),))
+        lost = await one.exchange(nacks=(nack,), **wanted)
+        again = one.take(await one.exchange(nacks=(nack,), **wanted))
+        assert (len(lost.groups), again) == (1, ["a"])
+        assert one.got[shard, position] == 1
+        await one.ack_all()
+        assert (await status_of(service)).redelivered_logs == 1
+
+    run(tmp_path, scenario)
+
+
+@NOT_ORDERED
+@pytest.mark.parametrize("reset", ["seek", "new subscription", "new logstore"])
+def test_an_acknowledgment_from_before_a_reset_takes_no_log_away(
+    tmp_path: Path, kind: SubscriptionType, reset: str
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, kind)
+        await put(service, "a", "b")
+        one = SubscribedConsumer(service, "one", kind)
+        assert len(await one.receive()) == 2
+        if reset == "seek":
+            await service.ok("POST", f"{SUBSCRIPTION}/seek", body=b'{"position":"begin"}')
+        elif reset == "new subscription":
+            await service.ok("DELETE", SUBSCRIPTION)
+            await create(service, kind)
+        else:
+            await service.ok("DELETE", "/logstores/access")
+            await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":1}')
+            await create(service, kind)
+            await put(service, "a", "b")
+        assert await one.code(acks=by_shard(one.got)) == "SubscriptionFenced"
+        assert (await status_of(service)).backlog_logs == 2
+        one.session, one.number = "", 0
+        assert sorted(await one.receive()) == ["a", "b"]
+
+    run(tmp_path, scenario)
