@@ -1,5 +1,5 @@
-"""Exchanges that are repeated or late: no log is sent without need or kept back, and no acknowledgment counts
-for a log that its consumer has not seen."""
+"""Exchanges that are repeated, late, or after an error: no log is sent without need or kept back, and no
+acknowledgment counts for a log that its consumer has not seen."""
 
 import asyncio
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import Nack
+from loghub_service.subscribed_logs import SubscribedLogstore
 from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess
 from tests.loghub_service.test_budgets import settle
@@ -134,3 +135,36 @@ def test_an_acknowledgment_from_before_a_reset_takes_no_log_away(
         assert sorted(await one.receive()) == ["a", "b"]
 
     run(tmp_path, scenario)
+
+
+@ALL
+def test_after_an_error_of_the_service_consumers_that_join_again_get_what_arrives(
+    tmp_path: Path, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        await create(service, kind)
+        one = SubscribedConsumer(service, "one", kind)
+        await one.exchange()
+        waits = one.begin(number=1, max_logs=5, wait_s=60.0)
+        await settle()
+        with monkeypatch.context() as broken:
+            broken.setattr(SubscribedLogstore, "shard", fail)
+            await put(service, "a")
+            await settle()
+        reply = await waits.reply()
+        assert reply is not None
+        assert reply.code == "SubscriptionFenced"
+        assert service.engine.dispatches.counts.failed == 1
+        one.session, one.number = "", 0
+        assert await one.receive(max_bytes=1 << 20) == ["a"]
+        service.engine.dispatches.look()  # the next look finds no change of the shards
+        next_one = one.begin(number=2, max_logs=5, max_bytes=1 << 20, wait_s=60.0)
+        await settle()
+        await put(service, "b")
+        assert one.take(await one.answer(next_one)) == ["b"]
+
+    run(tmp_path, scenario)
+
+
+def fail(*_: object) -> None:
+    raise RuntimeError("an error of the service")

@@ -114,7 +114,7 @@ class Dispatch:
         self._timer_s: float | None = None
         self._waiting: asyncio.TimerHandle | None = None
         self.refresh()
-        self._start(self._follow_arrivals())
+        self._follower = self._start(self._follow_arrivals())
 
     @property
     def is_ordered(self) -> bool:
@@ -270,10 +270,11 @@ class Dispatch:
         self._timer = self._timer_s = None
         self.apply(DelayPassed())
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -281,6 +282,8 @@ class Dispatch:
             _log.error("a subscription cannot go on", exc_info=task.exception(), subscription=self.saved.name)
             self._counts.failed += 1
             self.close_all(self.consumers)
+            if task is self._follower:  # those that join again are caught up, and wait for the next logs
+                self._follower = self._start(self._follow_arrivals())
 
     # Reading
 
