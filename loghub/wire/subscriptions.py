@@ -19,6 +19,7 @@ EXCHANGE_MEDIA_TYPE = "application/vnd.msgpack"
 Run = tuple[int, int]  # positions first <= p < stop, of one log group or of whole groups
 
 MAX_IDS = 10_000  # runs of one exchange: as many as an ACK of Pulsar may have here
+MAX_EXCHANGE_BYTES = 256 << 10  # of the body of an exchange: 10,000 runs of two numbers of 9 bytes
 MAX_LOGS = 10_000  # of one answer
 MAX_ANSWER_BYTES = 16 << 20  # of log groups in one answer, but at least one log group
 MIN_LEASE_S, MAX_LEASE_S = 1.0, 3600.0

@@ -9,6 +9,7 @@ code paths. A limit that the command line can change carries its bounds and its 
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from loghub.wire.subscriptions import MAX_EXCHANGE_BYTES
 from loghub_service.kafka.coordinator.group import KafkaGroupLimits
 from loghub_service.kafka.groups import DEFAULT_GROUP_BYTES, DEFAULT_MAX_GROUPS
 from loghub_service.kafka.producers import DEFAULT_MAX_PRODUCERS
@@ -107,7 +108,7 @@ class Limits:
     ] = 24 * 3600
     body_timeout_s: float = 60
     json_bytes: int = 64 << 10  # of the body of any other request, which is decoded on the event loop
-    exchange_bytes: int = 256 << 10  # of the body of an exchange: 10,000 runs of two numbers of 8 bytes
+    exchange_bytes: int = MAX_EXCHANGE_BYTES  # of the body of an exchange
     json_timeout_s: float = 10
     json_free_bytes: int = 4 << 10  # of each, more than heartbeats and checkpoints need: never refused
     json_total_bytes: int = 16 * MIB  # total beyond those

@@ -1,15 +1,24 @@
 """The session of a consumer in a subscription, and what it has to tell the log service, as values."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from loghub.backoff import Backoff, without_jitter
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.loggroup import Log, LogGroup, encode
-from loghub.wire.subscriptions import MAX_IDS, Nack
+from loghub.wire.subscriptions import (
+    MAX_DELAY_S,
+    MAX_EXCHANGE_BYTES,
+    MAX_IDS,
+    Exchange,
+    Nack,
+    SubscriptionSpec,
+)
 from loghub_consumer import (
     ConsumerSettings,
     Credentials,
@@ -18,13 +27,18 @@ from loghub_consumer import (
     held_shard,
 )
 from loghub_consumer import subscription_session as sessions
+from loghub_consumer.batch import LogPlace
 from loghub_consumer.held_shard import ThreadStep
 from loghub_consumer.membership.membership import ShardPhase
 from loghub_consumer.outbox import Deliveries, Fate, Outbox, SettledLogs
+from loghub_consumer.program_parts import own_parts
 from loghub_consumer.shard_table import HeldShardEntry, ShardTable
 from loghub_consumer.shared_buffers import SharedBuffers
+from loghub_consumer.subscription import SubscriptionAssignment
 from loghub_consumer.subscription_session import ReceiveBounds, ReceiveRoom, Session, Stage
+from loghub_consumer.tracker import Acknowledgement
 from loghub_consumer.unacknowledged import Unsettled
+from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_consumer.support import Seen
 from tests.simulator.service import VirtualClock
 
@@ -177,10 +191,48 @@ def test_an_exchange_carries_a_bounded_number_of_runs_of_one_session() -> None:
     assert sizes == [("s-1", MAX_IDS), ("s-1", 1), ("s-2", MAX_IDS), ("s-2", 1)]
 
 
+def test_an_exchange_is_taken_whatever_was_refused() -> None:
+    """Logs that each have a time of their own, in many shards, and pauses that the log service does not take:
+    an exchange that it refuses would be repeated for ever, and hold up all acknowledgments behind it."""
+    outbox = Outbox()
+    for number in range(MAX_IDS):
+        shard, cursor = 1 << 20 | number % 1000, 1000 + (1 << 40) + 2 * number
+        one = settled(outbox, shard)
+        one.settle(Fate.REFUSED, cursor, (70_000,), logs=1, due_s=MAX_DELAY_S + number)
+        one.settle(Fate.ACKNOWLEDGED, cursor + 1, (70_000,), logs=1)
+    numbers: list[int] = []
+    while (sent := outbox.take()) is not None:
+        exchange = Exchange(
+            consumer="c" * 128,
+            type=SubscriptionType.KEY_SHARED,
+            session="s" * 64,
+            acks=sent.acks,
+            nacks=sent.nacks(0.0),
+            release=sent.release,
+        )
+        assert len(msgspec.msgpack.encode(exchange)) <= MAX_EXCHANGE_BYTES
+        assert all(0 <= nack.delay_s <= MAX_DELAY_S for nack in exchange.nacks)
+        numbers += [run.number for run in sent.runs]
+    assert numbers == list(range(1, 2 * MAX_IDS + 1))
+
+
 def taken(outbox: Outbox) -> SettledLogs:
     sent = outbox.take()
     assert sent is not None
     return sent
+
+
+def test_a_delay_that_a_subscription_does_not_take_is_refused_in_words() -> None:
+    table, entry, clock, outbox = waiting_table()
+    table.deliver(entry, [delivered(1000, "a")])
+    tracked = Acknowledgement(entry, made().redelivery)
+    for delay_s in (MAX_DELAY_S + 1, math.inf):
+        with pytest.raises(ValueError, match="at most 604800 s, which are 7 days"):
+            tracked.refuse((LogPlace(1000),), delay_s, "")
+    assert len(outbox) == 0
+    tracked.refuse((LogPlace(1000),), MAX_DELAY_S, "")
+    ((_, nack),) = [(nack.shard, nack) for nack in taken(outbox).nacks(clock.monotonic_s())]
+    assert nack.delay_s == MAX_DELAY_S
 
 
 # -- what is delivered
@@ -255,6 +307,34 @@ def test_a_paused_shard_gets_no_more_and_takes_no_room() -> None:
     entry.pause()
     found = table.delivered()
     assert (found.ready, found.is_held, found.unbegun, found.open) == ((), True, 0, 1)
+
+
+def test_logs_wait_for_the_entry_of_their_session_though_an_earlier_one_opens_late() -> None:
+    clock, given = VirtualClock(), made()
+    client = MemoryServer(clock, subscriptions=True).client(given.project)
+    client.create_project()
+    client.create_logstore(given.logstore, shards=2)
+    client.create_subscription(given.logstore, given.consumer_group, SubscriptionSpec(type=SHARED.type))
+    key = client.list_shards(given.logstore)[1].begin_key
+    client.put_logs(given.logstore, group("a"), hash_key=key)
+    parts = own_parts(1 << 20)
+    table = ShardTable(given.limits, given.redelivery, clock, parts.buffers, random=lambda: 0.5)
+    one = SubscriptionAssignment(given, client, table, parts=parts, random=lambda: 0.5, is_worker=False)
+    one._receive()  # joins
+    early = {shard.shard: shard.epoch for shard in one.held()}
+    ready = table.add(0, epoch=early[0], position=0)
+    one.opened(ready)
+    ready.apply(lambda state, now: held_shard.initialized(state, now=now))
+    begin = client.get_cursor(given.logstore, 0, "begin")
+    client.seek_subscription(given.logstore, given.consumer_group, {0: begin})
+    for _ in range(3):  # the session has ended, another one begins, and gets the log
+        one._receive()
+    late = {shard.shard: shard.epoch for shard in one.held()}
+    assert early[1] != late[1]
+    for epochs in (early, late):
+        entry = table.add(1, epoch=epochs[1], position=0)
+        one.opened(entry)
+    assert entry.unacknowledged.unbegun[0] == 1
 
 
 # -- settings

@@ -19,7 +19,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from loghub.domain.log_position import position_of
-from loghub.wire.subscriptions import MAX_IDS, Nack, Run
+from loghub.wire.subscriptions import MAX_DELAY_S, MAX_EXCHANGE_BYTES, MAX_IDS, Nack, Run
+
+# What MessagePack needs at most: for a run two numbers of 9 bytes, for a shard its number and the length of
+# an array, and for refused logs the names of three fields besides, since each may have a time of its own.
+RUN_BYTES, SHARD_BYTES, NACK_BYTES = 20, 9, 40
+OTHER_BYTES = 4096  # of an exchange: names of 128 characters, and numbers
 
 
 class Fate(Enum):
@@ -58,7 +63,8 @@ class SettledLogs:
         return _by_shard(self.runs, Fate.RELEASED)
 
     def nacks(self, now: float) -> tuple[Nack, ...]:
-        """Logs of a shard that come again at the same time are together."""
+        """Logs of a shard that come again at the same time are together. A pause that has grown beyond what
+        the log service takes is cut."""
         refused = sorted(
             (one for one in self.runs if one.fate is Fate.REFUSED),
             key=lambda one: (one.shard, one.due_s, one.first),
@@ -67,7 +73,7 @@ class SettledLogs:
             Nack(
                 shard=shard,
                 runs=_joined((one.first, one.stop) for one in some),
-                delay_s=max(0.0, due_s - now),
+                delay_s=min(MAX_DELAY_S, max(0.0, due_s - now)),
             )
             for (shard, due_s), some in groupby(refused, key=lambda one: (one.shard, one.due_s))
         )
@@ -79,6 +85,13 @@ def _by_shard(runs: Sequence[SettledRun], fate: Fate) -> dict[int, tuple[Run, ..
         shard: _joined((first, stop) for _, first, stop in some)
         for shard, some in groupby(of_fate, key=lambda one: one[0])
     }
+
+
+def _bytes_of(run: SettledRun, *, is_first: bool) -> int:
+    """What a run takes of an exchange at most; `is_first`: nothing else of its shard has its fate."""
+    if run.fate is Fate.REFUSED:
+        return RUN_BYTES + SHARD_BYTES + NACK_BYTES
+    return RUN_BYTES + (SHARD_BYTES if is_first else 0)
 
 
 def _joined(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -135,7 +148,14 @@ class Outbox:
             return None
         session = self._waiting[0].session
         runs: list[SettledRun] = []
+        shards: set[tuple[Fate, int]] = set()
+        left = MAX_EXCHANGE_BYTES - OTHER_BYTES
         while self._waiting and len(runs) < MAX_IDS and self._waiting[0].session == session:
+            run = self._waiting[0]
+            left -= _bytes_of(run, is_first=(run.fate, run.shard) not in shards)
+            if left < 0:
+                break
+            shards.add((run.fate, run.shard))
             runs.append(self._waiting.popleft())
         return SettledLogs(session=session, runs=tuple(runs))
 

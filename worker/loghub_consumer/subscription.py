@@ -152,16 +152,19 @@ class SubscriptionAssignment:
 
     def opened(self, entry: HeldShardEntry) -> None:
         with self._placing:
-            arrived = self._arrived.pop(entry.state.shard, None)
+            shard, epoch = entry.state.shard, entry.state.epoch
+            arrived = self._arrived.get(shard)
+            if arrived is not None and arrived.epoch <= epoch:  # the logs of a later epoch wait for its entry
+                del self._arrived[shard]
             with self._changed:
                 name = self._session.name
             entry.unacknowledged.deliveries = Deliveries(
                 outbox=self._outbox,
                 session=name,
-                shard=entry.state.shard,
+                shard=shard,
                 keeps_refused=self._subscription.type.is_ordered,
             )
-            if arrived is not None and arrived.epoch == entry.state.epoch:
+            if arrived is not None and arrived.epoch == epoch:
                 self._deliver(entry, arrived.groups)
 
     def seek(self, entry: HeldShardEntry, to: int) -> None:

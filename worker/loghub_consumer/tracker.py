@@ -19,6 +19,7 @@ import structlog
 from loghub.client.port import LogHub
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
+from loghub.wire.subscriptions import MAX_DELAY_S
 from loghub_consumer import held_shard
 from loghub_consumer.assignment import Checkpoints
 from loghub_consumer.batch import LogBatch, LogPlace, Logs, count_logs, has_logs, places_of
@@ -282,6 +283,14 @@ class Acknowledgement:
     ) -> None:
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"the delay is {delay_s}; it must be at least 0")
+        if (
+            delay_s is not None
+            and delay_s > MAX_DELAY_S
+            and self._entry.unacknowledged.deliveries is not None
+        ):
+            raise ValueError(
+                f"the delay is {delay_s}; a subscription allows at most {MAX_DELAY_S:g} s, which are 7 days"
+            )
         if not isinstance(reason, str):
             raise TypeError(f"the reason is {type(reason).__name__}; it must be a text")
         now = self._entry.now_s
