@@ -193,7 +193,7 @@ def test_an_exchange_carries_a_bounded_number_of_runs_of_one_session() -> None:
 
 def test_an_exchange_is_taken_whatever_was_refused() -> None:
     """Logs that each have a time of their own, in many shards, and pauses that the log service does not take:
-    an exchange that it refuses would be repeated for ever, and hold up all acknowledgments behind it."""
+    an exchange that it refuses would be repeated forever, and hold up all acknowledgments behind it."""
     outbox = Outbox()
     for number in range(MAX_IDS):
         shard, cursor = 1 << 20 | number % 1000, 1000 + (1 << 40) + 2 * number
