@@ -23,7 +23,7 @@ from loghub_operator.api.labels import worker_selector
 from loghub_operator.clients.kube import EVENT, POD, STATEFUL_SET
 from loghub_operator.resources.services import METRICS_PORT
 from loghub_worker.metrics import Figures, MetricsServer
-from loghub_worker.status import Moment, QueryProgress, ShardReadings, status_of
+from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.harness import GROUP, LOGSTORE, Stage, stage
 from tests.loghub_operator.support.player import Player
@@ -65,7 +65,7 @@ class Member:
 
     def _status(self) -> WorkerStatus:
         return status_of(
-            self.membership,
+            member_of(self.membership),
             name=self.name,
             now=Moment(monotonic_s=time.monotonic(), unix_s=time.time()),
             error=ReportedError(),

@@ -105,7 +105,7 @@ def chunk_of(name: str, number: int, *, producer: int) -> bytes:
         uncompressed_size=2 * len(name),
     )
     send = CommandSend(producer_id=producer, sequence_id=0, is_chunk=True)
-    return b"".join(entry_frame(send, encode_entry(encode(metadata), name.encode())))
+    return entry_frame(send, encode_entry(encode(metadata), name.encode()))
 
 
 @representative("language", ("python", "java"), "python")

@@ -285,7 +285,9 @@ def test_real_clients_write_and_read_at_serve_and_lag_and_status_show_it(
         assert (lag["kind"], lag["lagLogs"]) == ("kafka", 3)
         for form in (("--json",), ("-o", "json"), ("-o", "yaml")):
             assert main(["status", *form, *serve.where]) == 0
-            (group,) = yaml.safe_load(capsys.readouterr().out)
+            group, subscription = yaml.safe_load(capsys.readouterr().out)
+            assert (subscription["kind"], subscription["metadata"]["name"]) == ("Subscription", "readers")
+            assert subscription["spec"]["type"] == "Shared"
             assert (group["kind"], group["metadata"]["name"]) == ("KafkaGroup", "readers")
             assert group["spec"] == {"project": PROJECT}
             assert group["status"] == {
@@ -298,7 +300,9 @@ def test_real_clients_write_and_read_at_serve_and_lag_and_status_show_it(
             }
         assert main(["status", *serve.where]) == 0
         shown = capsys.readouterr().out
-        head, row = shown.splitlines()[-2:]
+        head, row, _, head_of_pulsar, row_of_pulsar = shown.splitlines()[-5:]
+        assert head_of_pulsar.split()[:2] == ["SUBSCRIPTION", "PROJECT"]
+        assert row_of_pulsar.split()[:4] == ["readers", PROJECT, TOPIC, "Shared"]
         assert head.split() == ["KAFKA", "GROUP", "PROJECT", "STATE", "MEMBERS", "LOGSTORE", "LAG", "LOGS"]
         assert row.split() == ["readers", PROJECT, "Empty", "0", TOPIC, "3"]
         assert "embedded service: http://127.0.0.1:" in shown

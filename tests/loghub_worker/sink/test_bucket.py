@@ -149,7 +149,7 @@ def test_a_wrong_key_and_an_absent_bucket_say_what_to_do(tmp_path: Path, s3: S3S
     settings = S3Settings(endpoint=s3.endpoint, allow_http=True)
     s3.bucket("denied")
     wrong = s3.credentials(tmp_path / "wrong", secret_access_key="somethingElse")
-    with pytest.raises(OSError, match=r"SignatureDoesNotMatch.*secretAccessKey is not that") as caught:
+    with pytest.raises(OSError, match=r"SignatureDoesNotMatch.*secretAccessKey does not belong") as caught:
         make(ParquetSink(path="s3://denied/a", s3=settings), wrong, tmp_path)
     assert "somethingElse" not in str(caught.value)
     assert s3.access_key_id not in str(caught.value)
