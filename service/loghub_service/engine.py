@@ -136,8 +136,7 @@ class Engine:
             max_subscriptions=settings.limits.subscriptions,
         )
         self.dispatches = self._new_dispatches()
-        new_run = partial(platform.random.hex, _RUN_DIGITS)
-        self.sessions = Leases(platform.clock, self.dispatches, new_run=new_run)
+        self.sessions = Leases(self.clock, self.dispatches, new_run=partial(self.random.hex, _RUN_DIGITS))
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(
