@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from loghub.client.http import HttpLogHub
 from loghub.client.port import GroupInfo
@@ -58,6 +59,20 @@ def test_a_failing_watch_waits_longer_each_time_and_delays_no_heartbeat(worker: 
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_RETRY_S
     assert due_in_s(worker) == 5
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_failure_is_told_unless_the_watch_was_stopped_before(worker: OneShardWorker, stopped: bool) -> None:
+    """A service that ends after its consumers answers their last requests with an error."""
+    watch = watch_of(worker)
+    worker.client.delete_group("ls", "g")
+    if stopped:
+        watch.stop()
+    with capture_logs() as messages:
+        watch.step()
+    assert [message["event"] for message in messages] == (
+        [] if stopped else ["group not watched, heartbeats go on"]
+    )
 
 
 def test_a_service_without_the_call_is_asked_for_none(worker: OneShardWorker) -> None:

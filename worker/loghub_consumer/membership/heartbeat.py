@@ -63,6 +63,7 @@ class GroupWatch:
         self._timings_due_s = float("-inf")
         self._polls = polls
         self._awaits_member = False
+        self._is_stopped = False
         self._turn: Turn | None = None
         self.failure: BaseException | None = None  # an unexpected error of the thread itself
 
@@ -73,7 +74,8 @@ class GroupWatch:
         self._turn.wake()  # for changes since the membership was made
 
     def stop(self) -> None:
-        """Stop watching. A request that is under way ends by itself."""
+        """Stop watching. A request that is under way ends by itself, and its failure concerns nobody."""
+        self._is_stopped = True
         if self._turn is not None:
             self._turn.stop(0.0)
 
@@ -109,7 +111,7 @@ class GroupWatch:
             )
         except LogHubException as error:
             self._failures += 1
-            if self._failures == 1:
+            if self._failures == 1 and not self._is_stopped:
                 log.info("group not watched, heartbeats go on", reason=to_reported_error(error).reason)
             return self._retries.pause_s(self._failures)
         self._failures, self._revision = 0, answer.revision
