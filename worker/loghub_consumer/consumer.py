@@ -317,10 +317,10 @@ class Consumer:
 
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all logs up to `ConsumerSettings.end_time_s`
-        are processed. Raises `LogHubException` if the group cannot be read at the start, `OSError` if the
-        dead letter is a folder that cannot be written to, and the exceptions of the listener, or of a
-        processor that ends its thread. With processes, `RuntimeError` if the factory cannot be imported
-        there."""
+        are processed. Raises `LogHubException` if the group cannot be read at the start, or a subscription
+        refuses this consumer for good, `OSError` if the dead letter is a folder that cannot be written to,
+        and the exceptions of the listener, or of a processor that ends its thread. With processes,
+        `RuntimeError` if the factory cannot be imported there."""
         with self._in_turn():  # also between the steps: a signal handler may call `shutdown`
             run_to_end(self.life(), lambda since: self._assignment.wait(since, STEP_S))
 
