@@ -389,10 +389,14 @@ class LogHubConsumerGroup(ApiModel):
         return self.spec.consumer_group or self.metadata.name
 
     @property
+    def consumed_kind(self) -> str:
+        """What kind of thing its workers consume, for messages."""
+        return "consumer group" if self.spec.subscription is None else "subscription"
+
+    @property
     def consumed(self) -> str:
         """The consumer group or the subscription, with its name, for messages."""
-        kind = "consumer group" if self.spec.subscription is None else "subscription"
-        return f"{kind} {self.group}"
+        return f"{self.consumed_kind} {self.group}"
 
     @property
     def positions(self) -> str:
