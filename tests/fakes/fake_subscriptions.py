@@ -1,7 +1,7 @@
 """Subscriptions of the client port in memory, on the real dispatcher: what the service does around it is
 here in a few lines, without durability."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loghub.client.port import Position
@@ -23,6 +23,7 @@ from loghub.wire.subscriptions import (
 from loghub_service.subscription.events import (
     Ack,
     Allow,
+    ChangeSettings,
     DelayPassed,
     DispatchOutcome,
     Event,
@@ -126,6 +127,17 @@ class Subscribed:
             slot_of(b"\0".join(bytes(dict(log.contents).get(name, b"")) for name in names))  # type: ignore[arg-type]
             for log in decode(group).logs
         ]
+
+    def change(self, spec: SubscriptionSpec) -> bool:
+        """Give it these settings, if it does not have them; whether it has them now."""
+        old = self.spec
+        if (old.type, old.in_order, old.key) == (spec.type, spec.in_order, spec.key):
+            return True
+        change = ChangeSettings(type=spec.type, in_order=spec.in_order, key=spec.key)
+        if self.apply(change).refusal is not None:
+            return False
+        self.spec = replace(old, type=spec.type, in_order=spec.in_order, key=spec.key)
+        return True
 
     def follow(self) -> None:
         """What has happened to the logstore and the time."""
@@ -258,6 +270,11 @@ class MemorySubscriptions:
         found = self._all(logstore)
         if name not in found:
             found[name] = Subscribed(self._store(logstore), spec, self._server.clock)
+        elif not found[name].change(spec):
+            raise LogHubError.of(
+                Code.SUBSCRIPTION_BUSY,
+                f"subscription {name} has consumers: its settings change while it has none",
+            )
 
     def delete_subscription(self, logstore: str, name: str) -> None:
         self._one(logstore, name)

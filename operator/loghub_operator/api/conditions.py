@@ -94,8 +94,8 @@ class ConditionType(StrEnum):
     """READY: the group and its workers are as the spec says. GROUP_SYNCED: the consumer group at the log
     service is as the spec says. WORKERS_AVAILABLE: every worker that should run is ready. REBALANCING:
     a shard is being handed over from one worker to another. LAG_AVAILABLE: the lag in the status is
-    current. SCALING_LIMITED: the number of workers differs from the requested one. SCALING_ACTIVE: the load
-    decides the number of workers. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
+    current. SCALING_ACTIVE: the load decides the number of workers. SCALING_LIMITED: the number of workers
+    differs from the requested one. HOT_SHARD: a shard is too busy for one worker. SHARD_FAILING: some logs
     cannot be delivered. GROUP_WAS_LOST: the group had no checkpoint of shards that the sink has logs of.
     STATE_INCOMPLETE: the state of a stateful pipeline lacks earlier logs of some
     shards. LOGS_DROPPED_AS_LATE: a stateful pipeline dropped rows behind its watermark within the last hour.
@@ -108,8 +108,8 @@ class ConditionType(StrEnum):
     WORKERS_AVAILABLE = "WorkersAvailable"
     REBALANCING = "Rebalancing"
     LAG_AVAILABLE = "LagAvailable"
-    SCALING_LIMITED = "ScalingLimited"
     SCALING_ACTIVE = "ScalingActive"
+    SCALING_LIMITED = "ScalingLimited"
     HOT_SHARD = "HotShard"
     SHARD_FAILING = "ShardFailing"
     GROUP_WAS_LOST = "GroupWasLost"

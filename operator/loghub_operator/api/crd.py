@@ -56,6 +56,7 @@ WIDE_COLUMNS = (
     ("Project", "string", ".spec.project"),
     ("Logstore", "string", ".spec.logstore"),
     ("Group", "string", ".status.consumerGroup"),
+    ("Subscription", "string", ".spec.subscription.type"),
     ("Mode", "string", ".spec.scaling.mode"),
     ("Assignable", "integer", ".status.shardSummary.assignable"),
     ("Lag(logs)", "integer", ".status.lag.logs"),

@@ -121,7 +121,7 @@ class Shards(ApiModel):
 
 
 class Scaling(ApiModel):
-    """How many workers run. There are never more workers than assignable shards."""
+    """How many workers run. A consumer group never has more workers than assignable shards."""
 
     RULES: ClassVar = (
         Rule(
@@ -164,7 +164,7 @@ class Scaling(ApiModel):
     worker_capacity: Capacity | None = Field(
         default=None,
         description=(
-            "Log groups per second that one worker consumes, for example 250, '1.5' or 500m. "
+            "Log groups per second that one worker consumes, or logs of a subscription: 250, '1.5' or 500m. "
             "Default: measured."
         ),
     )

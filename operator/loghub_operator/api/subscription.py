@@ -6,7 +6,8 @@ that more workers than shards have work, and it keeps single acknowledgments. On
 single logs, and only the embedded service has subscriptions (docs/subscriptions-protocol.md).
 """
 
-from typing import Annotated, ClassVar
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -18,7 +19,6 @@ from loghub_operator.api.processor import AcknowledgeMode
 from loghub_operator.api.scaling import ScalingMode
 from loghub_operator.api.validation import ApiModel, Immutable, Rule
 
-_OF_LOGS = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 _CHECKPOINTS_EVERY_S = Checkpoint().interval_seconds
 
 
@@ -93,104 +93,90 @@ class GroupSubscription(ApiModel):
         return self.type != SubscriptionType.SHARED if self.in_order is None else self.in_order
 
 
-_SUBSCRIBES = "has(self.subscription)"
+_OF_LOGS = "self.subscription.type in ['Shared', 'KeyShared']"
 
-# Of the whole spec.
+
+def _if_subscribed(
+    field: str, *, cel: str, message: str, holds: Callable[[Any, GroupSubscription], bool]
+) -> Rule:
+    """A rule of the whole spec that counts where there is a subscription: ``holds(spec, subscription)``."""
+    return Rule(
+        field=field,
+        cel=f"!(has(self.subscription)) || {cel}",
+        message=message,
+        holds=lambda self: self.subscription is None or holds(self, self.subscription),
+    )
+
+
 SUBSCRIPTION_RULES = (
-    Rule(
-        field="subscription",
-        cel=(
-            f"!({_SUBSCRIBES}) || has(self.pipeline.processor) || "
-            "!(self.subscription.type in ['Shared', 'KeyShared'])"
-        ),
+    _if_subscribed(
+        "subscription",
+        cel=f"has(self.pipeline.processor) || !({_OF_LOGS})",
         message=(
             "types Shared and KeyShared deal single logs, which a micro-batch of Spark cannot acknowledge:"
             " use pipeline.processor, or leave out subscription"
         ),
-        holds=lambda self: (
-            self.subscription is None
-            or self.pipeline.processor is not None
-            or self.subscription.type not in _OF_LOGS
-        ),
+        holds=lambda spec, subscription: spec.pipeline.processor is not None or subscription.type.is_ordered,
     ),
-    Rule(
-        field="subscription",
-        cel=(
-            f"!({_SUBSCRIBES}) || has(self.pipeline.processor) || "
-            "self.subscription.type in ['Shared', 'KeyShared']"
-        ),
+    _if_subscribed(
+        "subscription",
+        cel=f"has(self.pipeline.processor) || {_OF_LOGS}",
         message=(
             "on Spark, a consumer group is what Exclusive and Failover are: each shard has one worker, in"
             " order, and another takes over. Leave out subscription, or use pipeline.processor"
         ),
-        holds=lambda self: (
-            self.subscription is None
-            or self.pipeline.processor is not None
-            or self.subscription.type in _OF_LOGS
+        holds=lambda spec, subscription: (
+            spec.pipeline.processor is not None or not subscription.type.is_ordered
         ),
     ),
-    Rule(
-        field="pipeline.processor.acknowledge",
-        cel=(
-            f"!({_SUBSCRIBES}) || !has(self.pipeline.processor) || "
-            "self.pipeline.processor.acknowledge == 'Log'"
-        ),
+    _if_subscribed(
+        "pipeline.processor.acknowledge",
+        cel="!has(self.pipeline.processor) || self.pipeline.processor.acknowledge == 'Log'",
         message="a subscription keeps acknowledgments of single logs: set acknowledge: Log",
-        holds=lambda self: (
-            self.subscription is None
-            or self.pipeline.processor is None
-            or self.pipeline.processor.acknowledge is AcknowledgeMode.LOG
+        holds=lambda spec, _: (
+            spec.pipeline.processor is None or spec.pipeline.processor.acknowledge is AcknowledgeMode.LOG
         ),
     ),
-    Rule(
-        field="inOrder",
-        cel=f"!({_SUBSCRIBES}) || !self.inOrder",
+    _if_subscribed(
+        "inOrder",
+        cel="!self.inOrder",
         message="inOrder is for consumer groups: with subscription, set subscription.inOrder",
-        holds=lambda self: self.subscription is None or not self.in_order,
+        holds=lambda spec, _: not spec.in_order,
     ),
-    Rule(
-        field="checkpoint",
-        cel=f"!({_SUBSCRIBES}) || self.checkpoint.intervalSeconds == {_CHECKPOINTS_EVERY_S}",
+    _if_subscribed(
+        "checkpoint",
+        cel=f"self.checkpoint.intervalSeconds == {_CHECKPOINTS_EVERY_S}",
         message="a subscription has acknowledgments instead of checkpoints: leave out checkpoint",
-        holds=lambda self: (
-            self.subscription is None or self.checkpoint.interval_seconds == _CHECKPOINTS_EVERY_S
-        ),
+        holds=lambda spec, _: spec.checkpoint.interval_seconds == _CHECKPOINTS_EVERY_S,
     ),
-    Rule(
-        field="resetCheckpoints",
-        cel=f"!({_SUBSCRIBES}) || !has(self.resetCheckpoints)",
+    _if_subscribed(
+        "resetCheckpoints",
+        cel="!has(self.resetCheckpoints)",
         message=(
             "a subscription has no checkpoints: move it by `loghub subscription seek`, and leave out"
             " resetCheckpoints"
         ),
-        holds=lambda self: self.subscription is None or self.reset_checkpoints is None,
+        holds=lambda spec, _: spec.reset_checkpoints is None,
     ),
-    Rule(
-        field="scaling.shards",
-        cel=f"!({_SUBSCRIBES}) || !self.scaling.shards.autoSplit && !self.scaling.shards.autoMerge",
+    _if_subscribed(
+        "scaling.shards",
+        cel="!self.scaling.shards.autoSplit && !self.scaling.shards.autoMerge",
         message=(
             "the workers of a subscription are not bound to shards, so shards do not follow their load: leave"
             " out autoSplit and autoMerge"
         ),
-        holds=lambda self: (
-            self.subscription is None
-            or not (self.scaling.shards.auto_split or self.scaling.shards.auto_merge)
-        ),
+        holds=lambda spec, _: not (spec.scaling.shards.auto_split or spec.scaling.shards.auto_merge),
     ),
-    Rule(
-        field="replicas",
-        cel=(
-            f"!({_SUBSCRIBES}) || self.subscription.type != 'Exclusive' || "
-            "self.replicas <= 1 && self.scaling.mode == 'Fixed'"
-        ),
+    _if_subscribed(
+        "replicas",
+        cel="self.subscription.type != 'Exclusive' || self.replicas <= 1 && self.scaling.mode == 'Fixed'",
         message=(
             "type Exclusive has one worker: set replicas to 1 and scaling.mode to Fixed, or use type"
             " Failover, in which more workers stand by"
         ),
-        holds=lambda self: (
-            self.subscription is None
-            or self.subscription.type != SubscriptionType.EXCLUSIVE
-            or (self.replicas <= 1 and self.scaling.mode is ScalingMode.FIXED)
+        holds=lambda spec, subscription: (
+            subscription.type != SubscriptionType.EXCLUSIVE
+            or (spec.replicas <= 1 and spec.scaling.mode is ScalingMode.FIXED)
         ),
     ),
 )

@@ -117,10 +117,11 @@ class StartPosition(ApiModel):
 
 
 class DeletionPolicy(StrEnum):
-    """What happens to the consumer group and its checkpoints when this object is deleted.
+    """What happens to the consumer group and its checkpoints, or to the subscription and its acknowledgments,
+    when this object is deleted.
 
-    RETAIN: they are kept. DELETE: they are deleted if this object created the group; a group that existed
-    before is kept unless the object has the annotation loghub.dev/delete-adopted-group: "true".
+    RETAIN: they are kept. DELETE: they are deleted if this object created them; what existed before is kept
+    unless the object has the annotation loghub.dev/delete-adopted-group: "true".
     """
 
     DELETE = "Delete"
@@ -128,8 +129,8 @@ class DeletionPolicy(StrEnum):
 
 
 class Adoption(StrEnum):
-    """Whether this object may adopt a consumer group that existed before it. An adopted group gets the
-    settings of this object, and its shards are shared with the consumers that it already has.
+    """Whether this object may adopt a consumer group or subscription that existed before it. What is adopted
+    gets the settings of this object, and is shared with the consumers that it already has.
 
     IF_IDLE: only if no consumer of others is live in it. Consumers named like workers of this object are of
     others while it has no pods; after a recreation of the object they are no longer live within the group's
@@ -262,15 +263,15 @@ class Spec(ApiModel):
     timeout_seconds: Annotated[int, Field(ge=2, le=3600)] = Field(
         default=30,
         description=(
-            "A worker that sends no heartbeat for this many seconds loses its shards. At least twice "
-            "heartbeatIntervalSeconds."
+            "A worker that sends no heartbeat for this many seconds loses its shards, or what it has of a "
+            "subscription. At least twice heartbeatIntervalSeconds."
         ),
     )
     start_position: StartPosition = Field(
         default=StartPosition(),
         description=(
-            "Where the group starts to read the shards that exist when it is created. A shard that a later "
-            "split or merge creates is read from its first log."
+            "Where a new group or subscription starts to read the shards that exist then. A shard that a "
+            "later split or merge creates is read from its first log."
         ),
     )
     fetch: Fetch = Field(default=Fetch(), description="How a worker reads its shards.")
@@ -291,7 +292,10 @@ class Spec(ApiModel):
     )
     suspend: bool = Field(
         default=False,
-        description="Stop all workers. The consumer group and its checkpoints stay as they are.",
+        description=(
+            "Stop all workers. The consumer group and its checkpoints stay as they are, and so do a"
+            " subscription and its acknowledgments."
+        ),
     )
     reset_checkpoints: ResetCheckpoints | None = None
     adoption: Adoption = Field(default=Adoption.IF_IDLE, strict=False, description=described(Adoption))
@@ -389,10 +393,14 @@ class LogHubConsumerGroup(ApiModel):
         return self.spec.consumer_group or self.metadata.name
 
     @property
+    def consumed_kind(self) -> str:
+        """What kind of thing its workers consume, for messages."""
+        return "consumer group" if self.spec.subscription is None else "subscription"
+
+    @property
     def consumed(self) -> str:
         """The consumer group or the subscription, with its name, for messages."""
-        kind = "consumer group" if self.spec.subscription is None else "subscription"
-        return f"{kind} {self.group}"
+        return f"{self.consumed_kind} {self.group}"
 
     @property
     def positions(self) -> str:

@@ -236,7 +236,7 @@ def _stop_workers(drains: Drains, over: _Bounds, *, is_patient: bool) -> tuple[l
     requests: list[Action] = [
         DrainWorker(worker.name) for worker in highest_first if drains.must_be_asked(worker)
     ]
-    return requests, f"waiting for {comma_list(names)} to leave the group"
+    return requests, f"waiting for {comma_list(names)} to leave"
 
 
 def _unrest(service: LogServiceObserved, stillness: Stillness | None, now: float) -> str:
@@ -262,13 +262,13 @@ def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> 
     release = [*_orphaned_workers(observed.workers), RemoveFinalizer()]
     service = observed.service
     if not must_delete:
-        return release, "the consumer group is kept"
+        return release, f"the {resource.consumed_kind} is kept"
     if isinstance(service, Available):
         missing, error = service.stored is None, observed.memory.service_error
     else:
         missing, error = service.reason in _DELETED_WITH_IT, service.message
     if missing:
-        return release, "the consumer group does not exist any more"
+        return release, f"the {resource.consumed_kind} does not exist any more"
     others = consumers_without_pods(service, observed.workers, subject.names, observed.at_unix_s)
     if others:
         error = f"it has consumers that are not workers of this object: {comma_list(others)}"
@@ -278,11 +278,11 @@ def _end(subject: Subject, over: _Bounds, unrest: str, *, must_delete: bool) -> 
         message = f"{resource.consumed} was not deleted: {error}"
         return [_warning(GROUP_ORPHANED, message), *release], message
     if isinstance(service, Available) and not others and not unrest:
-        return [DeleteGroup(), *release], "deleting the consumer group"
+        return [DeleteGroup(), *release], f"deleting the {resource.consumed_kind}"
     hint = "set deletionPolicy: Retain to delete this object without it"
     if others:
         hint = f"stop them, or {hint}"
-    return [], f"the consumer group cannot be deleted yet: {error} ({hint})"
+    return [], f"the {resource.consumed_kind} cannot be deleted yet: {error} ({hint})"
 
 
 def _orphaned_workers(workers: tuple[WorkerObserved, ...]) -> list[Action]:

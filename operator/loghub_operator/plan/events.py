@@ -33,7 +33,7 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
     yield from _suspended(decisions, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
     for consumer in decisions.replicas.timed_out:
-        message = f"{consumer} did not leave the group in time and is stopped; its session has expired"
+        message = f"{consumer} did not leave in time and is stopped; its session has expired"
         yield _event("DrainTimedOut", message, normal=False)
 
 
@@ -91,8 +91,7 @@ def _suspended(decisions: Decisions, before: str | None) -> Iterator[EmitEvent]:
     suspension, resource = decisions.desired.suspension, decisions.subject.resource
     now = SuspendedReason.NOT_SUSPENDED if suspension is None else suspension.reason
     if now is SuspendedReason.SUSPENDED and before != now:
-        kind = "consumer group" if resource.spec.subscription is None else "subscription"
-        message = f"stopping the workers; the {kind} and its {resource.positions} stay"
+        message = f"stopping the workers; the {resource.consumed_kind} and its {resource.positions} stay"
         yield _event("Suspended", message, normal=True)
     if now is SuspendedReason.NOT_SUSPENDED and before == SuspendedReason.SUSPENDED:
         yield _event("Resumed", f"starting the workers at the saved {resource.positions}", normal=True)
@@ -114,11 +113,16 @@ def _changed(decisions: Decisions, actions: Iterable[Action]) -> Iterator[EmitEv
             "DriftCorrected", f"reverted a change made by another client: {fields}{later}", normal=False
         )
     if applied and impact is ChangeImpact.ROLL and min(existing.replicas, plan.run) > 0:
-        message = "restarting the workers one at a time with new settings; each keeps its membership"
+        meanwhile = "each keeps its membership"
+        if subject.own.subscription is not None:
+            meanwhile = "the others get its logs meanwhile"
+        message = f"restarting the workers one at a time with new settings; {meanwhile}"
         yield _event("RollingRestart", message, normal=True)
     if applied and existing.replicas != plan.run:
         reason = "ScaledUp" if plan.run > existing.replicas else "ScaledDown"
         yield _event(reason, f"{existing.replicas} -> {worker_count(plan.run)}: {plan.message}", normal=True)
-    if impact is ChangeImpact.RELOAD and any(isinstance(action, UpdateGroup) for action in actions):
+    updated = any(isinstance(action, UpdateGroup) for action in actions)
+    # All workers of a subscription have left before, which has an event of its own.
+    if updated and impact is ChangeImpact.RELOAD and subject.own.subscription is None:
         message = "updated the settings of the consumer group; no worker is restarted"
         yield _event("ConsumerGroupUpdated", message, normal=True)

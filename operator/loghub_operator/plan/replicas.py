@@ -223,9 +223,7 @@ def _lowered(desired: ReplicaPlan, current: int, timed_out: tuple[str, ...] = ()
 
 
 def _draining(desired: ReplicaPlan, current: int, leaver: str, drain: tuple[str, ...] = ()) -> ReplicaPlan:
-    message = (
-        f"{worker_count(desired.target)} desired; {leaver} first finishes its batch and leaves the group"
-    )
+    message = f"{worker_count(desired.target)} desired; {leaver} first finishes its batch and leaves"
     return ReplicaPlan(
         run=current, target=desired.target, reason=ScalingReason.DRAINING, message=message, drain=drain
     )

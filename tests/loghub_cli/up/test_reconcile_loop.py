@@ -15,7 +15,9 @@ import pytest
 
 from loghub.client.port import Credentials, GroupInfo, LogHub
 from loghub.clock import SystemClock
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire.errors import EndpointUnreachable
+from loghub.wire.subscriptions import SubscriptionSpec
 from loghub_cli.up.backend import CheckpointBackups, LocalBackend
 from loghub_cli.up.paths import GroupFolder
 from loghub_cli.up.runner import ReconcileLoop
@@ -29,8 +31,9 @@ from loghub_operator.model import actions
 from loghub_operator.model import actions as model_plan
 from loghub_operator.model.actions import Action, ApplyWorkers, CreateGroup, EmitEvent, UpdateGroup
 from loghub_operator.model.memory import NO_MEMORY
-from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Placement
+from loghub_operator.model.observed import Available, GroupSettings, ObservedState, Placement, Stored
 from loghub_operator.model.revision import WorkerSpec
+from loghub_operator.model.subscription import SubscriptionKind
 from loghub_operator.plan import planner
 from loghub_operator.plan.subject import Subject
 from tests.fakes.fake_log_service import MemoryServer
@@ -234,7 +237,7 @@ def test_every_recorded_action_has_its_local_effect(story: Path, tmp_path: Path)
 
 
 def _check_effects(step: Step, folder: Path) -> None:
-    ways, server, events = Ways(), MemoryServer(), list[EmitEvent]()
+    ways, server, events = Ways(), MemoryServer(subscriptions=True), list[EmitEvent]()
     log_service = server.client(step.resource.spec.project)
     log_service.create_project()
     log_service.create_logstore(step.resource.spec.logstore, shards=2)
@@ -263,14 +266,27 @@ def test_a_group_that_another_client_created_first_is_not_the_objects_own(tmp_pa
     assert [one.origin for one in ways.records] == ["Refused"]
 
 
-def _groups(server: MemoryServer, step: Step) -> tuple[GroupInfo, ...]:
-    return server.client(step.resource.spec.project).list_groups(step.resource.spec.logstore)
+def _stored(server: MemoryServer, step: Step) -> tuple[Stored, ...]:
+    """The groups of the logstore, or its subscriptions, if the object consumes one."""
+    client, logstore = server.client(step.resource.spec.project), step.resource.spec.logstore
+    if step.resource.spec.subscription is None:
+        return tuple(
+            GroupSettings(timeout_s=one.timeout_s, order=one.order) for one in client.list_groups(logstore)
+        )
+    found = client.list_subscriptions(logstore)
+    return tuple(SubscriptionKind(type=one.type, in_order=one.in_order, key=one.key) for one in found)
 
 
 def _ensure_group(server: MemoryServer, step: Step) -> None:
-    if not _groups(server, step):
-        group = GroupInfo(name=step.resource.group, timeout_s=77, order=False)
-        server.client(step.resource.spec.project).create_group(step.resource.spec.logstore, group)
+    """With other settings than any story has."""
+    if _stored(server, step):
+        return
+    client, logstore = server.client(step.resource.spec.project), step.resource.spec.logstore
+    if step.resource.spec.subscription is None:
+        client.create_group(logstore, GroupInfo(name=step.resource.group, timeout_s=77, order=False))
+    else:
+        other = SubscriptionSpec(type=SubscriptionType.KEY_SHARED, key=("other",))
+        client.create_subscription(logstore, step.resource.group, other)
 
 
 def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEvent], step: Step) -> None:
@@ -286,10 +302,9 @@ def _check(action: Action, ways: Ways, server: MemoryServer, events: list[EmitEv
         case actions.RecordGroupOrigin(record):
             assert ways.records[-1] == record
         case actions.CreateGroup() | actions.UpdateGroup():
-            (group,) = _groups(server, step)
-            assert GroupSettings(timeout_s=group.timeout_s, order=group.order) == action.settings
+            assert _stored(server, step) == (action.settings,)
         case actions.DeleteGroup():
-            assert _groups(server, step) == ()
+            assert _stored(server, step) == ()
         case actions.CommitCheckpoints(cursors):
             stored = server.client(step.resource.spec.project).get_checkpoints(
                 step.resource.spec.logstore, step.resource.group

@@ -1,5 +1,5 @@
-"""The cases of `test_validation` for the rules of ``spec.subscription``: what breaks a rule, where, and the
-message."""
+"""The cases of `test_validation` for ``spec.subscription``: what is accepted, and what breaks a rule, where,
+and the message."""
 
 from tests.loghub_operator.support.examples import Document, subscribed
 
@@ -18,6 +18,16 @@ EXCLUSIVE = (
 )
 SHARDS_STAY = "the workers of a subscription are not bound to shards"
 
+ACCEPTED: dict[str, Document] = {
+    "exclusive": subscribed("Exclusive", {"replicas": 0}),
+    "failover-with-stand-bys": subscribed("Failover", {"replicas": 6, "subscription": {"inOrder": False}}),
+    "shared-by-load": subscribed(
+        "Shared", {"subscription": {"priority": 3, "inOrder": False}, "scaling": {"mode": "Auto"}}
+    ),
+    "keyshared-by-two-fields": subscribed(
+        "KeyShared", {"subscription": {"key": ["user", "address"], "inOrder": True}}
+    ),
+}
 RULES: dict[str, tuple[Document, str, str]] = {
     **{
         f"{kind}-with-sql": ({"subscription": {"type": kind}}, "spec.subscription", message)

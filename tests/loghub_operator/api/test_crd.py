@@ -10,7 +10,7 @@ from loghub_operator.api import InvalidResourceError, fields, parse_resource
 from loghub_operator.api.crd import COLUMNS, SELECTABLE, WIDE_COLUMNS, crd, crd_yaml
 from tests.loghub_operator.api.crd_cases import ITEM, nodes, place, root, schema_at
 from tests.loghub_operator.support.apiserver import Apiserver
-from tests.loghub_operator.support.examples import Document, document, resource
+from tests.loghub_operator.support.examples import Document, document, resource, subscribed
 from tests.support import wait_until
 
 CRD = Path(__file__).parents[3] / "crds" / "loghubconsumergroups.loghub.dev.yaml"
@@ -116,10 +116,30 @@ def test_kubectl_explains_and_shows_a_group(server: Apiserver) -> None:
     heads = server.must("get", "lhcg", "shown").splitlines()[0].split()
     assert heads == ["NAME", "PHASE", "READY", "UP-TO-DATE", "REASON", "SHARDS", "LAG(S)", "AGE"]
     wide = server.must("get", "lhcg", "shown", "-o", "wide").splitlines()[0].split()
-    assert wide[len(heads) :] == ["PROJECT", "LOGSTORE", "GROUP", "MODE", "ASSIGNABLE", "LAG(LOGS)"]
+    assert wide[len(heads) :] == [
+        "PROJECT",
+        "LOGSTORE",
+        "GROUP",
+        "SUBSCRIPTION",
+        "MODE",
+        "ASSIGNABLE",
+        "LAG(LOGS)",
+    ]
     assert "shown" in server.must("get", "loghub")
     assert "shown" in server.must("get", "lhcg", "--field-selector", "spec.project=demo")
     assert "shown" not in server.must("get", "lhcg", "--field-selector", "spec.project=other")
+
+
+def test_kubectl_explains_and_shows_a_subscription(server: Apiserver) -> None:
+    assert server.apply(document(subscribed("KeyShared"), name="dealt")) == ""
+    wait_until(lambda: server.run("explain", "lhcg").returncode == 0, "the schemas to be published")
+    explained = " ".join(server.must("explain", "lhcg.spec.subscription", "--recursive").split())
+    assert "enum: Exclusive, Failover, Shared, KeyShared" in explained
+    of_priority = " ".join(server.must("explain", "lhcg.spec.subscription.priority").split())
+    assert "only while those before them are full" in of_priority
+    shown = server.must("get", "lhcg", "dealt", "-o", "wide").splitlines()
+    column = shown[0].index("SUBSCRIPTION")
+    assert shown[1][column:].split()[0] == "KeyShared"
 
 
 @pytest.mark.parametrize(

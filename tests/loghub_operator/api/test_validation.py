@@ -197,6 +197,7 @@ ACCEPTED: dict[str, Document] = (
     failure_cases.ACCEPTED
     | sink_cases.ACCEPTED
     | spark_cases.ACCEPTED
+    | subscription_cases.ACCEPTED
     | {
         "minimal": {},
         "time": {"startPosition": {"from": "Timestamp", "timestamp": "2026-01-31T08:00:00+08:00"}},

@@ -75,7 +75,9 @@ def settle(client: LogHub, of: LogHubConsumerGroup, session: str, **done: object
 
 @pytest.mark.long
 def test_a_subscription_is_observed_from_its_creation_to_its_end(client: LogHub) -> None:
+    """Beside a consumer group of the same name, which is another thing."""
     one = named()
+    client.create_group(LOGSTORE, GroupInfo(name=one.group, timeout_s=30, order=False))
     before = observed(client, one)
     assert (before.stored, [shard.state for shard in before.shards]) == (None, ["not_alloc"] * 2)
     change_subscription(client, one, CreateGroup(settings=SHARED))
@@ -86,6 +88,7 @@ def test_a_subscription_is_observed_from_its_creation_to_its_end(client: LogHub)
     change_subscription(client, one, DeleteGroup())
     change_subscription(client, one, DeleteGroup())
     assert observed(client, one).stored is None
+    assert one.group in {group.name for group in client.list_groups(LOGSTORE)}
 
 
 @pytest.mark.long

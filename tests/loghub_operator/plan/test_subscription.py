@@ -22,6 +22,7 @@ from tests.loghub_operator.support.examples import Document, subscribed
 SHARED = SubscriptionKind(type=SubscriptionType.SHARED, in_order=False)
 BY_USER = SubscriptionKind(type=SubscriptionType.KEY_SHARED, in_order=True, key=("user",))
 IN_ORDER = SubscriptionKind(type=SubscriptionType.FAILOVER, in_order=True)
+AWAY = Unavailable(reason=ServiceErrorReason.ENDPOINT_UNREACHABLE, message="no service answers")
 UNSUPPORTED = Unavailable(reason=ServiceErrorReason.SUBSCRIPTION_UNSUPPORTED, message="it has none")
 EARLIER = "2020-01-01T00:00:00Z"
 
@@ -130,10 +131,39 @@ def test_the_type_does_not_change_while_a_worker_may_connect_at_any_moment() -> 
     assert one.rounds(6).condition("Ready")[:2] == ("True", "Running")
 
 
+def test_another_key_stops_all_workers_and_no_event_says_that_none_is_restarted() -> None:
+    one = running("KeyShared", {"subscription": {"type": "KeyShared", "key": ["user"]}})
+    before = len(one.events)
+    one.edit({"subscription": {"key": ["address"]}})
+    one.rounds(6)
+    assert one.stored == replace(BY_USER, key=("address",))
+    assert one.condition("Ready")[:2] == ("True", "Running")
+    reasons = [event.reason for event in one.events[before:]]
+    assert reasons == ["SubscriptionChanges", "ScaledDown", "UpToDate", "ScaledUp"]
+
+
+@pytest.mark.parametrize("rounds", range(5))
+def test_an_outage_at_any_moment_of_a_change_leaves_workers_and_subscription_as_they_are(rounds: int) -> None:
+    one = running()
+    one.edit({"subscription": {"type": "Failover"}})
+    one.rounds(rounds)
+    before = (one.replicas, one.stored, one.members)
+    one.unavailable, count = AWAY, len(one.done)
+    one.rounds(4)
+    assert (one.replicas, one.stored, one.members) == before
+    assert set(kinds(tuple(one.done[count:]))) <= {"EmitEvent"}
+    one.unavailable = None
+    one.rounds(6)
+    assert (one.stored, len(one.members)) == (IN_ORDER, 6)
+    assert one.condition("Ready")[:2] == ("True", "Running")
+
+
 def test_another_priority_restarts_the_workers_without_stopping_all() -> None:
     one = running()
     one.edit({"subscription": {"priority": 2}})
     assert kinds(one.round()) == ["ApplyWorkers", "EmitEvent"]
+    assert one.events[-1].reason == "RollingRestart"
+    assert "the others get its logs meanwhile" in one.events[-1].message
     assert len(one.members) == 6
 
 

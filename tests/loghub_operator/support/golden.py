@@ -254,7 +254,7 @@ def _usual(status: Document) -> dict[str, Document]:
 
 def _less(item: Document, usual: Document, key: str) -> Document:
     return {
-        name: value
+        name: copy.deepcopy(value)
         for name, value in item.items()
         if name != key and (name not in usual or usual[name] != value)
     }

@@ -311,7 +311,7 @@ def _during_scale_down(case: _Case, recommendation: Recommendation) -> Recommend
     draining = case.group.replicas > case.current
     if not draining or recommendation.workers != case.current:
         return recommendation
-    message = "a worker leaves the group before it is stopped"
+    message = "a worker leaves before it is stopped"
     return replace(recommendation, reason=ActiveReason.SCALING_DOWN, message=message, blocked=False)
 
 

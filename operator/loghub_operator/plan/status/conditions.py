@@ -415,7 +415,7 @@ def _ready(decisions: Decisions, workers: ConditionUpdate) -> tuple[bool, str, s
         return False, ReadyReason.WORKER_OUTDATED, outdated
     if replicas.run != replicas.target:
         return False, replicas.reason, replicas.message
-    consumed = "consumer group" if decisions.subject.own.subscription is None else "subscription"
+    consumed = decisions.subject.resource.consumed_kind
     return True, ReadyReason.RUNNING, f"the {consumed} is up to date and every worker is ready"
 
 

@@ -111,10 +111,17 @@ def test_keys_limit_the_workers_of_a_keyshared_subscription(held: int, most: int
     one.held_slots = held
     one.run_for(240)
     assert len(one.members) == most
-    if 2 < most < 6:
-        assert (
-            "only 4" in one.condition("ScalingLimited")[2] or "4 parts" in one.condition("ScalingActive")[2]
-        )
+
+
+def test_a_step_that_few_keys_limit_says_so_and_so_does_the_next_one() -> None:
+    one = behind("KeyShared", KNOWN)
+    one.held_slots = 4
+    next(round for round in range(60) if len(one.rounds(1).members) == 4)
+    assert one.condition("ScalingLimited")[:2] == ("True", "TooFewKeys")
+    assert "4 parts of the keys have logs at workers" in one.condition("ScalingLimited")[2]
+    one.run_for(60)
+    assert one.condition("ScalingActive")[:2] == ("True", "MoreCannotHelp")
+    assert "more workers than 4 would have none" in one.condition("ScalingActive")[2]
 
 
 def test_keys_do_not_limit_a_shared_subscription() -> None:
