@@ -5,6 +5,49 @@ def records_of(group: bytes, raw: bool, most: int) -> tuple[bytes, int, int, int
 def count_logs(group: bytes) -> int | None:
     """The number of logs in a valid group; None for one that only the Python implementation can judge."""
 
+def entries_of(
+    group: bytes,
+    raw: bool,
+    in_batches: bool,
+    common: bytes,
+    numbering: tuple[int, int],
+    flags: bytes,
+    limits: tuple[int, int],
+) -> list[tuple[int, int, int, int | None, bytes]] | None:
+    """Ordinal, first log, number of logs, the same of a batch, and data of each entry of a group; None for a
+    group that only the Python implementation can judge. ``numbering`` is the ordinal of the group and the
+    sequence id of its first log, and ``limits`` the most bytes of a payload, and of metadata and payload."""
+
+def slots_of_keys(group: bytes, raw: bool, producer: str, first: int) -> list[int] | None:
+    """The slot of each log by its key, or else by the producer and the number of the log, which is ``first``
+    for the first one; None as above."""
+
+def slots_of_fields(group: bytes, fields: list[bytes]) -> list[int] | None:
+    """The slot of each log by these fields; None as above."""
+
+def logs_of_batch(
+    batch: bytes, count: int, publish_ms: int, raw: bool, limits: tuple[int, int, int, int]
+) -> tuple[bytes, bytes, int] | None:
+    """The log group of a batch of so many messages, the flags of each, and the highest sequence id; None for
+    a batch that only the Python implementation can judge. ``limits``: the most bytes of the group, and fields
+    of all messages, of one, and properties of one."""
+
+def acked_entries(
+    frame: bytes, index_bits: int, most_fields: int
+) -> tuple[int, int | None, int, list[tuple[int, int]]] | None:
+    """Consumer, request, number of ids, and the positions at which the entries begin as ascending runs, of a
+    frame with an ACK of whole entries; None for every other frame."""
+
+def frames_of(
+    heads: tuple[bytes, bytes, bytes, bytes],
+    entries: tuple[tuple[int, int, int, int | None, bytes | None], ...],
+    runs: list[tuple[int, int, int]],
+    begin: tuple[int, tuple[int, int]],
+    enough_bytes: int,
+) -> tuple[bytes, int, tuple[int, int]]:
+    """MESSAGE frames of the logs in some runs, from one log of one run on, until they have so many bytes;
+    their number, and where to go on."""
+
 class Buffer:
     """Memory that never changes, read through the buffer protocol."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loghub_native import DecodedLists
 
+_Run = tuple[int, int]
 # A log group, whether its form is raw, and the maximum of logs -> their records, the number of records, the
 # times of the first and of the youngest in ms; None for a group that only the implementation in Python can
 # judge.
@@ -21,6 +22,38 @@ CountLogs = Callable[[bytes], int | None]
 # Some LogGroupLists, keys, and whether the contents are wanted -> their columns; None for lists that only
 # Python can judge.
 DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
+# A log group, whether its form is raw and its entries are batches, the metadata of all entries, the ordinal
+# of the group and the sequence id of its first log, the flags of each message or of all, and the most bytes
+# of a payload, and of metadata and payload -> the fields of each entry, as `EntryToSend` has them.
+EntriesOf = Callable[
+    [bytes, bool, bool, bytes, tuple[int, int], bytes, tuple[int, int]],
+    list[tuple[int, int, int, int | None, bytes]] | None,
+]
+# A log group, whether its form is raw, a producer, and the number of the first log -> the slot of each log.
+SlotsOfKeys = Callable[[bytes, bool, str, int], list[int] | None]
+# A log group, and the names of fields -> the slot of each log.
+SlotsOfFields = Callable[[bytes, list[bytes]], list[int] | None]
+# The payload of a batch, the number of its messages, when it was published in ms, whether its form is raw,
+# and the most bytes of the group, and fields of all messages, of one, and properties of one -> the log group,
+# the flags of each message, and the highest sequence id.
+LogsOfBatch = Callable[[bytes, int, int, bool, tuple[int, int, int, int]], tuple[bytes, bytes, int] | None]
+# A frame with its command, the bits of an index in a position, and the most fields -> consumer, request, the
+# number of ids, and the positions at which the entries begin as ascending runs; None unless it is an ACK of
+# whole entries.
+AckedEntries = Callable[[bytes, int, int], tuple[int, int | None, int, list[_Run]] | None]
+# The parts that the heads of frames have in common, entries, runs of positions with the number of
+# redeliveries, the position of the first entry with the run and the index to begin at, and how many bytes are
+# enough -> frames, their number, and the run and the index to go on at.
+FramesOf = Callable[
+    [
+        tuple[bytes, bytes, bytes, bytes],
+        tuple[tuple[int, int, int, int | None, bytes | None], ...],
+        list[tuple[int, int, int]],
+        tuple[int, _Run],
+        int,
+    ],
+    tuple[bytes, int, _Run] | None,
+]
 
 
 def left_to_python(*_: object) -> None:
@@ -33,8 +66,15 @@ try:
     records_of: RecordsOf = loghub_native.records_of
     count_logs: CountLogs = loghub_native.count_logs
     decode_lists: DecodeLists = loghub_native.decode_lists
+    entries_of: EntriesOf = loghub_native.entries_of
+    slots_of_keys: SlotsOfKeys = loghub_native.slots_of_keys
+    slots_of_fields: SlotsOfFields = loghub_native.slots_of_fields
+    logs_of_batch: LogsOfBatch = loghub_native.logs_of_batch
+    acked_entries: AckedEntries = loghub_native.acked_entries
+    frames_of: FramesOf = loghub_native.frames_of
     is_installed = True
 # The wheel is missing, or belongs to an older checkout and lacks a function
 except (ImportError, AttributeError):
     records_of = count_logs = decode_lists = left_to_python
+    entries_of = slots_of_keys = slots_of_fields = logs_of_batch = acked_entries = frames_of = left_to_python
     is_installed = False

@@ -2,13 +2,20 @@
 //! Each does what a module in Python does, for what is usual and valid; everything else it leaves to that module,
 //! which also has the messages of errors.
 
+mod acks;
+mod batches;
 mod buffer;
 mod columns;
 mod decoded;
+mod entries;
+mod frames;
 mod lists;
 mod loggroup;
 mod protobuf;
+mod pulsar;
 mod records;
+mod shapes;
+mod slots;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -58,6 +65,10 @@ fn decode_lists(
 
 #[pymodule]
 mod loghub_native {
+    #[pymodule_export]
+    use super::pulsar::{
+        acked_entries, entries_of, frames_of, logs_of_batch, slots_of_fields, slots_of_keys,
+    };
     #[pymodule_export]
     use super::{count_logs, decode_lists, records_of};
 }

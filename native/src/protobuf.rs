@@ -64,3 +64,30 @@ pub fn split_field(message: &[u8]) -> Option<(Field<'_>, &[u8])> {
         rest,
     ))
 }
+
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, value: u64) {
+    let mut left = value;
+    while left >= 0x80 {
+        out.push(left as u8 & 0x7F | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
+
+#[inline]
+pub fn varint_size(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Length and bytes.
+#[inline]
+pub fn put_sized(out: &mut Vec<u8>, content: &[u8]) {
+    put_varint(out, content.len() as u64);
+    out.extend_from_slice(content);
+}
+
+/// The key that precedes a field.
+pub const fn tag(number: u64, wire_type: u8) -> u64 {
+    number << 3 | wire_type as u64
+}

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from loghub.wire import native
 from tests.loghub_service.engines import ManualClock
 from tests.loghub_service.fsck_runs import Fsck, Reported, filled
 from tests.loghub_service.rawclient import RawClient
+from tests.loghub_service.tiers import without_native_part
 from tests.support import ServiceProcess, running_service
 
 _numbers = itertools.count()
@@ -25,6 +27,15 @@ def client(service: ServiceProcess) -> Iterator[RawClient]:
     """For a project that is not there yet."""
     with RawClient(service, f"project{next(_numbers)}") as raw:
         yield raw
+
+
+@pytest.fixture(scope="module", params=["python", *(["native"] if native.is_installed else [])])
+def tier(request: pytest.FixtureRequest) -> Iterator[str]:
+    """With the native part where that is built, and without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            without_native_part(patch)
+        yield request.param
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """The slot of a log in KeyShared: by named fields of any log, or by the key with which it was written."""
 
+import pytest
+
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_service.dispatch.keys import slots_of
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.subscription.slots import slot_of
+
+pytestmark = pytest.mark.usefixtures("tier")
 
 
 def group(*contents: tuple[tuple[str, str], ...], raw: bool = False) -> GroupToSend:

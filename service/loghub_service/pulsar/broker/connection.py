@@ -20,9 +20,8 @@ from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.delivery import (
     Outgoing,
     by_group,
+    frames_in_pieces,
     logs_in,
-    ordered_frames,
-    single_frames,
 )
 from loghub_service.pulsar.broker.refusals import PulsarDisconnect
 from loghub_service.pulsar.wire.frames import encode_frame
@@ -218,31 +217,21 @@ class PulsarConnection(FrameConnection):
                 permits -= logs_in(runs)
                 consumer.give_back(logs_in(runs))
                 continue
-            frames = ordered_frames if consumer.is_ordered else single_frames
-            parts: list[bytes] = []
-            size = logs = 0
-            for head, data, of_entry in frames(out, ordinal, runs, entries):
-                parts += (head, data)
-                size += len(head) + len(data)
-                logs += of_entry
-                if size >= self._broker.limits.answer_bytes:
-                    await self._write_messages(parts, size, logs)
-                    permits -= logs
-                    parts, size, logs = [], 0, 0
-            permits -= logs
-            if parts:
-                await self._write_messages(parts, size, logs)
+            enough = self._broker.limits.answer_bytes
+            for piece, logs in frames_in_pieces(out, ordinal, runs, entries, enough_bytes=enough):
+                await self._write_messages(piece, logs)
+                permits -= logs
 
-    async def _write_messages(self, parts: list[bytes], size: int, logs: int) -> None:
+    async def _write_messages(self, piece: bytes, logs: int) -> None:
         """Return once the client has read most of it."""
-        budget = self._broker.answer_budget
+        budget, size = self._broker.answer_budget, len(piece)
         while budget.used and budget.used + size > budget.limit:
             self._broker.stalled.end_oldest()
             with self.memory.waiting():
                 await asyncio.sleep(_NO_ROOM_WAIT_S)
         budget.used += size
         try:
-            self.write(b"".join(parts))
+            self.write(piece)
             self._broker.counts.delivered_logs += logs
             await asyncio.sleep(0)  # others have their turn
             await self.writable.wait()

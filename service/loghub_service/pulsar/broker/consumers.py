@@ -19,7 +19,7 @@ from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.consumer import PulsarConsumer
 from loghub_service.pulsar.broker.dispatch_entries import DispatchEntries, joined_runs
-from loghub_service.pulsar.broker.ids import BadId, LogBound, Run
+from loghub_service.pulsar.broker.ids import AckedEntries, BadId, LogBound, Run
 from loghub_service.pulsar.broker.names import check_subscription
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.session import PulsarSession
@@ -255,27 +255,53 @@ async def flow(session: PulsarSession, command: wire.CommandFlow) -> Complete | 
     return None
 
 
-async def acknowledge(session: PulsarSession, command: wire.CommandAck) -> Complete | None:
+async def acknowledge(session: PulsarSession, acked: wire.CommandAck | AckedEntries) -> Complete | None:
+    command, count = (acked, len(acked.message_id)) if isinstance(acked, wire.CommandAck) else acked[:2]
     consumer = session.consumer(command.consumer_id)
     if command.txnid_least_bits or command.txnid_most_bits:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, "transactions are not offered")
-    if len(command.message_id) > session.broker.limits.ids:
+    if count > session.broker.limits.ids:
         raise RefusedCommand(
             ServerError.NOT_ALLOWED_ERROR, f"an ACK names at most {session.broker.limits.ids} messages"
         )
     if command.ack_type is AckType.CUMULATIVE:
         await _acknowledge_up_to(consumer, command)
     elif consumer.joined:
-        await _acknowledge(consumer, command.message_id)
+        await _acknowledge(consumer, acked)
     if command.request_id is None:
         return None
     return _receipt(consumer, command.request_id)
 
 
-async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, ...]) -> None:
-    dispatch, shard = consumer.dispatch, consumer.partition
+async def _acknowledge(consumer: PulsarConsumer, acked: wire.CommandAck | AckedEntries) -> None:
+    if isinstance(acked, AckedEntries):
+        runs = await _runs_of_entries(consumer, acked.runs)
+    else:
+        runs = await _runs_of_ids(consumer, acked.message_id)
+    if not consumer.joined:
+        return  # a SEEK of another consumer has closed it meanwhile
+    rejected = consumer.dispatch.apply(Ack(shard=consumer.partition, runs=runs)).rejected
+    if rejected:
+        raise RefusedCommand(
+            ServerError.NOT_ALLOWED_ERROR,
+            f"{rejected} acknowledgements lie behind the last message, or need more ranges than are kept",
+        )
+
+
+async def _runs_of_entries(consumer: PulsarConsumer, entries: list[Run]) -> list[Run]:
+    if not consumer.dispatch.is_ordered:
+        return entries
     runs: list[Run] = []
-    is_ordered = dispatch.is_ordered
+    for first in (first for run in entries for first in range(*run)):
+        logs = await consumer.entries.logs_at(consumer.partition, first)
+        if logs:  # it has not expired
+            runs.append((first, first + logs))
+    return joined_runs(runs)
+
+
+async def _runs_of_ids(consumer: PulsarConsumer, messages: tuple[MessageIdData, ...]) -> list[Run]:
+    runs: list[Run] = []
+    is_ordered = consumer.dispatch.is_ordered
     try:
         for message in messages:
             if is_ordered or message.ack_set:
@@ -285,15 +311,7 @@ async def _acknowledge(consumer: PulsarConsumer, messages: tuple[MessageIdData, 
                 runs.append((first, first + 1))
     except BadId as error:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
-    if not consumer.joined:
-        return  # a SEEK of another consumer has closed it meanwhile
-    runs = joined_runs(run for run in runs if run[0] < run[1])  # nothing of what has expired
-    rejected = dispatch.apply(Ack(shard=shard, runs=runs)).rejected
-    if rejected:
-        raise RefusedCommand(
-            ServerError.NOT_ALLOWED_ERROR,
-            f"{rejected} acknowledgements lie behind the last message, or need more ranges than are kept",
-        )
+    return joined_runs(run for run in runs if run[0] < run[1])  # nothing of what has expired
 
 
 async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck) -> None:

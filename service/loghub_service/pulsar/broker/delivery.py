@@ -4,12 +4,13 @@ Ordered types get a log group as they were produced: one entry, whose messages t
 are marked in ``ack_set``. The others get each log as an entry of its own, with its own count of redeliveries.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
 from loghub.domain.log_position import ordinal_of, position_of
+from loghub.wire import native
 from loghub_service.pulsar.broker.ids import ack_set_of
 from loghub_service.pulsar.records.entries import EntryToSend
 from loghub_service.pulsar.wire.message_heads import MessageHeads
@@ -60,8 +61,39 @@ def by_group(runs: Iterable[DeliveredRun]) -> Iterator[tuple[int, list[Delivered
         yield ordinal, list(of_group)
 
 
+def frames_in_pieces(
+    out: Outgoing,
+    ordinal: int,
+    runs: list[DeliveredRun],
+    entries: tuple[EntryToSend, ...],
+    *,
+    enough_bytes: int,
+) -> Iterator[tuple[bytes, int]]:
+    """The frames of what is dealt of one log group, in pieces that end with the frame that makes them large
+    enough, each with the number of logs that it takes of the permits."""
+    if out.consumer.is_ordered:
+        return _pieces(ordered_frames(out, ordinal, runs, entries), enough_bytes)
+    if native.is_installed:
+        return _single_frames_by_native_part(out, ordinal, runs, entries, enough_bytes)
+    return _pieces(single_frames(out, ordinal, runs, entries), enough_bytes)
+
+
+def _pieces(frames: Iterable[MessageFrame], enough_bytes: int) -> Iterator[tuple[bytes, int]]:
+    parts: list[bytes] = []
+    size = logs = 0
+    for head, data, of_entry in frames:
+        parts += (head, data)
+        size += len(head) + len(data)
+        logs += of_entry
+        if size >= enough_bytes:
+            yield b"".join(parts), logs
+            parts, size, logs = [], 0, 0
+    if parts:
+        yield b"".join(parts), logs
+
+
 def ordered_frames(
-    out: Outgoing, ordinal: int, runs: list[DeliveredRun], entries: Iterable[EntryToSend]
+    out: Outgoing, ordinal: int, runs: list[DeliveredRun], entries: tuple[EntryToSend, ...]
 ) -> Iterator[MessageFrame]:
     """One for each entry of a group of which something is left."""
     heads = _heads(out, ordinal)
@@ -76,8 +108,22 @@ def ordered_frames(
             yield head, entry.data, entry.messages
 
 
+def _single_frames_by_native_part(
+    out: Outgoing, ordinal: int, runs: list[DeliveredRun], entries: tuple[EntryToSend, ...], enough_bytes: int
+) -> Iterator[tuple[bytes, int]]:
+    """What `single_frames` makes, piece by piece: a consumer that reads slowly costs the memory of one."""
+    parts, begin = _heads(out, ordinal).parts, position_of(ordinal)
+    place = (0, 0)
+    while place[0] < len(runs):
+        made = native.frames_of(parts, entries, runs, (begin, place), enough_bytes)
+        assert made is not None  # nothing of it is unusual
+        data, logs, place = made
+        if logs:
+            yield data, logs
+
+
 def single_frames(
-    out: Outgoing, ordinal: int, runs: list[DeliveredRun], entries: Sequence[EntryToSend]
+    out: Outgoing, ordinal: int, runs: list[DeliveredRun], entries: tuple[EntryToSend, ...]
 ) -> Iterator[MessageFrame]:
     """One for each log."""
     heads = _heads(out, ordinal)

@@ -11,8 +11,13 @@ not set is acknowledged. Zeros at its end may be left out.
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
+from typing import NamedTuple
 
 from loghub.domain.log_position import INDEX_BITS, index_of, ordinal_of, position_of
+from loghub.wire import native
+from loghub_service.pulsar.wire.codec import MAX_FIELDS
+from loghub_service.pulsar.wire.consumers import AckType, CommandAck
+from loghub_service.pulsar.wire.frames import MAX_COMMAND_BYTES
 from loghub_service.pulsar.wire.values import EARLIEST, LATEST, MessageIdData
 
 _WORD_BITS = 64  # an ack set is a list of signed 64-bit words
@@ -32,6 +37,25 @@ class LogBound(Enum):
 
 class BadId(ValueError):  # noqa: N818 - says what
     """No log group can have such an id."""
+
+
+class AckedEntries(NamedTuple):
+    """An ACK of whole entries, by the native part: the ``command`` without its ids, their number, and the
+    positions at which the entries begin, as ascending runs that are joined inside a log group."""
+
+    command: CommandAck
+    ids: int
+    runs: list[Run]
+
+
+def acked_entries(frame: bytes) -> AckedEntries | None:
+    """None for a frame that `loghub_service.pulsar.wire.frames.decode_frame` has to decode."""
+    found = native.acked_entries(frame, INDEX_BITS, MAX_FIELDS) if len(frame) <= MAX_COMMAND_BYTES else None
+    if found is None:
+        return None
+    consumer_id, request_id, count, runs = found
+    command = CommandAck(consumer_id=consumer_id, ack_type=AckType.INDIVIDUAL, request_id=request_id)
+    return AckedEntries(command, count, runs)
 
 
 def entry_position(message: MessageIdData) -> int:

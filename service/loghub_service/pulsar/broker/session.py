@@ -26,6 +26,7 @@ from loghub_service.pulsar.broker.call import PulsarBroker, command_name
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.consumer import PulsarConsumer
 from loghub_service.pulsar.broker.delivery import Outgoing
+from loghub_service.pulsar.broker.ids import AckedEntries, acked_entries
 from loghub_service.pulsar.broker.names import (
     FoundTopic,
     check_namespace,
@@ -163,9 +164,10 @@ class PulsarSession:
     async def begin(self, frame: bytes) -> Complete | None:
         self.broker.counts.received_bytes += len(frame)
         try:
-            command, entry = await self._decoded(frame)
+            decoded = await self._decoded(frame)
         except MalformedCommand as error:
             raise PulsarDisconnect(str(error)) from error
+        command = decoded.command
         self.broker.counts.requests[command_name(type(command))] += 1
         if self._login is None:
             await self._connect(command)
@@ -183,10 +185,8 @@ class PulsarSession:
         if handler is None:
             raise PulsarDisconnect(f"{type(command).__name__} is no command of a client after its login")
         try:
-            if entry is None:
-                complete = await handler(self, command)
-            else:
-                complete = await handler(self, (command, entry))
+            is_bare = isinstance(decoded, CommandFrame) and decoded.entry is None
+            complete = await handler(self, command if is_bare else decoded)
         except RefusedCommand as error:
             self.refuse(command, error)
             return None
@@ -195,8 +195,11 @@ class PulsarSession:
             return None
         return None if complete is None else self._completed(command, complete)
 
-    async def _decoded(self, frame: bytes) -> CommandFrame:
+    async def _decoded(self, frame: bytes) -> CommandFrame | AckedEntries:
         """A large command takes long to decode: one of them has its turn, and then all else."""
+        acked = acked_entries(frame)
+        if acked is not None:
+            return acked
         if int.from_bytes(frame[:LENGTH_BYTES], "big") <= _LARGE_COMMAND_BYTES:
             return decode_frame(frame)
         async with self.broker.large_commands:

@@ -10,8 +10,9 @@ alone: an id that was acknowledged means the same log after a restart. A log tha
 compressed. One that no frame can carry even so has an entry without data, so that a sender of entries can
 count it and continue.
 
-The fields of the metadata are written one after the other instead of by `wire.codec`, which takes three times
-as long; a test compares both.
+The native part makes the entries of usual groups, and Python the entries of all others, or all: there the
+fields of the metadata are written one after the other instead of by `wire.codec`, which takes three times as
+long. Tests compare all three.
 """
 
 from base64 import b64encode
@@ -24,6 +25,7 @@ import cramjam
 from msgspec.structs import replace
 
 from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub.wire import native
 from loghub.wire.loggroup import raw_logs
 from loghub.wire.protobuf import BYTES, VARINT, delimited, tag, varint
 from loghub_service.pulsar.origin import BASE64_KEY, EVENT_TIME, MessageChunk, PulsarOrigin
@@ -70,10 +72,9 @@ class EntryToSend(NamedTuple):
 
 def ordered_entries(group: GroupToSend, *, max_message_bytes: int) -> list[EntryToSend]:
     """The group as one entry, or as several if it is too large for one. Raises MalformedLogGroup."""
-    origin = group.origin
-    is_batch = len(group.messages) > 1 if origin is None else origin.is_batch
-    encoder = _EntryEncoder(group, max_message_bytes)
-    return encoder.runs() if is_batch else [encoder.single(index) for index in range(len(group.messages))]
+    is_batch = group.logs > 1 if group.origin is None else group.origin.is_batch
+    encoder = EntryEncoder(group, max_message_bytes)
+    return encoder.all(in_batches=is_batch)
 
 
 def single_entries(
@@ -81,15 +82,15 @@ def single_entries(
 ) -> Iterator[EntryToSend]:
     """An entry for each of these logs, in their order, or for all. Raises MalformedLogGroup, and IndexError
     for a log that the group does not have."""
-    chosen = range(len(group.messages)) if indexes is None else indexes
-    return map(_EntryEncoder(group, max_message_bytes).single, chosen)
+    encoder = EntryEncoder(group, max_message_bytes)
+    return iter(encoder.all(in_batches=False)) if indexes is None else map(encoder.single, indexes)
 
 
 def keys_of(group: GroupToSend) -> list[bytes]:
     """By what each log is given to a consumer of Key_Shared: its ordering key, else its key, else what makes
     the logs of a producer spread; all chunks of a message have the same. Raises MalformedLogGroup."""
     chunk = None if group.origin is None else group.origin.chunk
-    producer, first = _numbering(group)
+    producer, first = numbering(group)
     found: list[bytes] = []
     for index, message in enumerate(group.messages):
         key = message.key if message.ordering_key is None else message.ordering_key
@@ -99,7 +100,7 @@ def keys_of(group: GroupToSend) -> list[bytes]:
     return found
 
 
-def _numbering(group: GroupToSend) -> tuple[str, int]:
+def numbering(group: GroupToSend) -> tuple[str, int]:
     """The producer and the sequence id of the first log. A log that no producer of Pulsar has sent has its
     position as its sequence id."""
     if group.origin is None:
@@ -138,16 +139,17 @@ _BATCH_SIZE, _HIGHEST_SEQUENCE = tag(11, VARINT), tag(24, VARINT)
 _PAYLOAD_SIZE = tag(3, VARINT)
 _COMPRESSION, _RAW_SIZE = tag(8, VARINT), tag(9, VARINT)
 _NAME, _VALUE = tag(1, BYTES), tag(2, BYTES)
+_EVENT_TIME_OF_ALL = bytes((EVENT_TIME,))
 
 
-class _EntryEncoder:
+class EntryEncoder:
     """Makes the entries of one group."""
 
     def __init__(self, group: GroupToSend, max_message_bytes: int) -> None:
         self._group = group
         self._max_payload_bytes = max_message_bytes
         self._max_bytes = max_message_bytes + FRAME_MARGIN_BYTES - _COMMAND_BYTES
-        self._producer, self._first = _numbering(group)
+        self._producer, self._first = numbering(group)
         origin = group.origin
         common = MessageMetadata(
             producer_name=self._producer,
@@ -162,6 +164,30 @@ class _EntryEncoder:
         # The sequence id follows, and of a field that occurs twice the last value counts.
         self._common = encode(common)
 
+    def all(self, *, in_batches: bool) -> list[EntryToSend]:
+        """The entries of all logs, in batches or one for each."""
+        made = self._by_native_part(in_batches=in_batches)
+        return self.all_in_python(in_batches=in_batches) if made is None else made
+
+    def _by_native_part(self, *, in_batches: bool) -> list[EntryToSend] | None:
+        group, origin = self._group, self._group.origin
+        if origin is not None and origin.late_event_ms is not None:
+            return None
+        made = native.entries_of(
+            group.group,
+            group.raw,
+            in_batches,
+            self._common,
+            (group.ordinal, self._first),
+            _EVENT_TIME_OF_ALL if origin is None else origin.flags,
+            (self._max_payload_bytes, self._max_bytes),
+        )
+        return None if made is None else list(map(EntryToSend._make, made))
+
+    def all_in_python(self, *, in_batches: bool) -> list[EntryToSend]:
+        """The same, made without the native part."""
+        return self._runs() if in_batches else list(map(self.single, range(len(self._group.messages))))
+
     def single(self, index: int) -> EntryToSend:
         """The entry of one log."""
         message = self._group.messages[index]
@@ -170,7 +196,7 @@ class _EntryEncoder:
         self._append(out, _ALONE, index, message)
         return self._entry(index, 1, None, b"".join(out), payload)
 
-    def runs(self) -> list[EntryToSend]:
+    def _runs(self) -> list[EntryToSend]:
         """The logs in batches, as few as possible."""
         entries: list[EntryToSend] = []
         run: list[bytes] = []

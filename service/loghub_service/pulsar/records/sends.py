@@ -3,6 +3,8 @@
 The group has the form of its topic, as Kafka's records have it (`loghub_service.kafka.records`), so that
 every reader finds the same logs. A message that cannot be stored is refused with NOT_ALLOWED_ERROR, which
 ends the producer of most clients: what is wrong with it stays wrong when it is sent again.
+
+The native part makes the log group of a usual batch, and Python the others, or all; both make the same bytes.
 """
 
 import binascii
@@ -12,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from loghub.domain.shards import MAX_GROUP_LOGS
+from loghub.wire import native
 from loghub.wire.loggroup import append_log
 from loghub_service.kafka.records.record_forms import ORDERING_KEY_FIELD, RecordForm
 from loghub_service.kafka.records.records import logs_of
@@ -90,7 +93,7 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
     chunk = _chunk_of(command, metadata)
     try:
         if chunk is not None:
-            messages: Iterator[_Message] = iter((_message(metadata, payload, metadata.publish_time),))
+            grouped = _grouped(iter((_message(metadata, payload, metadata.publish_time),)), source)
         else:
             raw = decompressed(
                 payload,
@@ -98,12 +101,12 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
                 size=metadata.uncompressed_size or 0,
                 max_bytes=source.max_bytes,
             )
-            messages = _messages(metadata, raw)
-        group, flags, last, late_event_ms = _grouped(messages, source)
+            grouped = _by_native_part(metadata, raw, source) or _grouped(_messages(metadata, raw), source)
     except MalformedCommand as error:
         raise _refused(f"the metadata of the message is wrong: {error}") from error
     except BadBatch as error:
         raise _refused(str(error)) from error
+    group, flags, last, late_event_ms = grouped
     origin = PulsarOrigin(
         partition=source.partition,
         producer=source.producer,
@@ -120,6 +123,20 @@ def read_send(command: CommandSend, opened: MessageEntry, source: SendSource) ->
         late_event_ms=late_event_ms or None,
     )
     return SentGroup(group, len(flags), origin)
+
+
+def _by_native_part(metadata: MessageMetadata, batch: bytes, source: SendSource) -> _Grouped | None:
+    count = metadata.num_messages_in_batch
+    if count is None or not 1 <= count <= MAX_GROUP_LOGS or source.form is RecordForm.JSON:
+        return None
+    made = native.logs_of_batch(
+        batch,
+        count,
+        metadata.publish_time,
+        source.form is RecordForm.RAW,
+        (source.max_bytes, _MAX_BATCH_FIELDS, _MAX_MESSAGE_FIELDS, MAX_FIELDS),
+    )
+    return None if made is None or made[2] > _MAX_SEQUENCE else _Grouped(*made, {})
 
 
 def _grouped(messages: Iterator[_Message], source: SendSource) -> _Grouped:

@@ -31,6 +31,11 @@ class MessageHeads:
         self._partition = _PARTITION + varint(partition)
         self._epoch = b"" if epoch is None else _EPOCH + varint(epoch)
 
+    @property
+    def parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """What all of them have: the consumer, the ledger, the partition, and the epoch."""
+        return self._consumer, self._ledger, self._partition, self._epoch
+
     def head(
         self,
         entry: int,

@@ -305,6 +305,7 @@ def test_without_its_wheel_there_is_no_native_part(monkeypatch: pytest.MonkeyPat
             assert not native.is_installed
             assert native.count_logs(group) is native.decode_lists([wrap([group])], [], True) is None
             assert native.records_of(group, False, 1) is None
+            assert native.acked_entries(b"", 17, 1) is native.slots_of_fields(group, []) is None
             assert read(batch_of(group, raw=False))
             assert scan(group) == 1
         finally:

@@ -10,7 +10,7 @@ from loghub_service.subscriptions import RegisteredSubscription
 from tests.loghub_service.pulsar.broker.pulsar_place import PulsarPlace, batch_of, entry_of, run
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
 
-pytestmark = pytest.mark.tools
+pytestmark = [pytest.mark.tools, pytest.mark.usefixtures("tier")]
 DELAY_MS = 700
 
 

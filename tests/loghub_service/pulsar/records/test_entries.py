@@ -28,6 +28,7 @@ from tests.loghub_service.pulsar.client_messages import (
     stored,
 )
 
+pytestmark = pytest.mark.usefixtures("tier")
 LIMIT = 5 << 20
 TEXTS = st.sampled_from(["", "a", "k1", "header.x", "日志", "x" * 200])
 MESSAGES = st.lists(

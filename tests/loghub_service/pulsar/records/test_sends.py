@@ -27,6 +27,7 @@ from tests.loghub_service.pulsar.client_messages import (
 )
 from tests.loghub_service.pulsar.wire.messages import messages_of
 
+pytestmark = pytest.mark.usefixtures("tier")
 KEYED = TestMessage(
     value=b"\xff\0",
     key="k",

@@ -67,7 +67,7 @@ def in_pulsar(stored: bytes) -> list[TestMessage]:
         origin=stored_group.pulsar_origin_of(stored),
         received_ms=9,
         raw=True,
-        logs=1,
+        logs=len(loggroup.decode(stored_group.unpacked(stored)).logs),
     )
     (entry,) = ordered_entries(group, max_message_bytes=1000)
     ordered = [each.message for each in received(entry)]
