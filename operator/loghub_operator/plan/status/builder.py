@@ -279,7 +279,7 @@ def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> St
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
         group_origin=_origin(observed.group_record),
-        ownership=evaluate_ownership(subject, now),
+        ownership=evaluate_ownership(resource, observed, subject.ownership, now),
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
         subscription=_subscription(service) if service else None,
