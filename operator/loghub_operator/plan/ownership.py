@@ -146,14 +146,14 @@ def must_store_proof(own: Peer, peers: tuple[Peer, ...], service: LogServiceObse
 
 
 def evaluate_ownership(
-    resource: LogHubConsumerGroup, observed: ObservedState, before: OwnershipStatus | None, now: float
+    resource: LogHubConsumerGroup, observed: ObservedState, before: OwnershipStatus | None
 ) -> OwnershipStatus:
-    """What to store after this observation, if ``before`` is stored. An outage proves nothing, so it changes
-    nothing.
+    """What to store after this observation, if ``before`` is stored: what it proves, it proves of its own
+    time. An outage proves nothing, so it changes nothing.
     """
     since = None if before is None else before.access_since
     refused = None if before is None else before.refused_since
-    service = observed.service
+    service, now = observed.service, observed.at_unix_s
     if isinstance(service, Available):
         since, refused = since or _after(observed.peers, now), None
     elif service.reason in _REFUSED:

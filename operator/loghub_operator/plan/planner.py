@@ -48,7 +48,6 @@ from loghub_operator.plan.deletion import plan_deletion
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff, drift_of_group, drift_of_objects, evaluate
 from loghub_operator.plan.events import events_of, left_behind
-from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
 from loghub_operator.plan.patience import PATIENCE, failed_looks, was_as_it_should, with_stale_lag
 from loghub_operator.plan.replicas import drains_of, plan_replicas
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
@@ -65,8 +64,8 @@ def plan(subject: Subject, now: float) -> Plan:
     if subject.desired is None:
         return plan_deletion(subject, now)
     observed, status = subject.observed, subject.resource.status
-    if must_store_proof(subject.own, observed.peers, observed.service):
-        return _store_proof(subject, now)
+    if subject.must_store_proof:
+        return _store_proof(subject)
     planned = _plan(subject, subject.desired, now)
     looks, generation = planned.memory.failed_looks, subject.resource.metadata.generation
     if 0 < looks < PATIENCE and was_as_it_should(status, ConditionType.GROUP_SYNCED, generation=generation):
@@ -135,12 +134,11 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
     )
 
 
-def _store_proof(subject: Subject, now: float) -> Plan:
+def _store_proof(subject: Subject) -> Plan:
     """Nothing but the proof is stored; running workers continue."""
-    resource, observed = subject.resource, subject.observed
-    ownership = evaluate_ownership(resource, observed, subject.ownership, now)
-    status = resource.status.model_copy(update={"ownership": ownership})
-    return Plan(tuple(left_behind(resource, subject.left_behind)), status, memory=observed.memory)
+    resource = subject.resource
+    status = resource.status.model_copy(update={"ownership": subject.proven})
+    return Plan(tuple(left_behind(resource, subject.left_behind)), status, memory=subject.observed.memory)
 
 
 def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:

@@ -16,16 +16,18 @@ from loghub_operator.model.observed import ObservedState, Peer, WorkerNames
 from loghub_operator.model.revision import WorkerSpec
 from loghub_operator.model.subscription import subscription_of
 from loghub_operator.plan.desired import Desired, desired_state
+from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, worker_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """``own`` is the object as the others see it, ``names`` are the names of its workers, and ``ownership``
-    is what is stored of its access to the group. ``recorded_elsewhere``: what is recorded on it is about a
-    group of another log service; ``left_behind`` is the endpoint at which it had a group before, None if
-    there is none. A worker that was asked to drain is waited for at most ``drain_bound_s``. ``executed`` are
-    the nonces of checkpoint resets that have changed checkpoints before.
+    """``own`` is the object as the others see it, and ``names`` are the names of its workers. What is stored
+    of its access to the group is ``ownership``, and ``proven`` is what to store after this observation;
+    ``must_store_proof``: it may not act before that is stored. ``recorded_elsewhere``: what is recorded on it
+    is about a group of another log service; ``left_behind`` is the endpoint at which it had a group before,
+    None if there is none. A worker that was asked to drain is waited for at most ``drain_bound_s``.
+    ``executed`` are the nonces of checkpoint resets that have changed checkpoints before.
 
     ``desired`` is what the round works towards. It is None exactly while the object is being deleted: a
     deletion applies nothing, so it does not depend on what would be applied. ``drift`` are the fields of the
@@ -38,6 +40,8 @@ class Subject:
     own: Peer
     names: WorkerNames
     ownership: OwnershipStatus | None
+    proven: OwnershipStatus
+    must_store_proof: bool
     recorded_elsewhere: bool
     left_behind: str | None
     drain_bound_s: float
@@ -59,7 +63,7 @@ def subject_of(
     """
     if memory is not None:
         observed = replace(observed, memory=memory)
-    own, elsewhere = peer(resource), is_recorded_elsewhere(resource)
+    own, elsewhere, ownership = peer(resource), is_recorded_elsewhere(resource), stored_ownership(resource)
     names = WorkerNames(resource.consumer(0).removesuffix("0"), observed.replicas)
     desired = None
     if not own.leaving:
@@ -71,7 +75,9 @@ def subject_of(
         observed=observed,
         own=own,
         names=names,
-        ownership=stored_ownership(resource),
+        ownership=ownership,
+        proven=evaluate_ownership(resource, observed, ownership),
+        must_store_proof=must_store_proof(own, observed.peers, observed.service),
         recorded_elsewhere=elsewhere,
         left_behind=endpoint_left_behind(resource),
         drain_bound_s=drain_bound_s(resource),
