@@ -203,33 +203,10 @@ class _OptionType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
     """The base of the types below."""
 
 
-class Name(_OptionType):
-    """A name by the rule of its kind; completed from what exists."""
-
-    def __init__(self, rule: NameRule, existing: Callable[[click.Context], Sequence[str]]) -> None:
-        self.name = rule.kind
-        self._rule = rule
-        self._existing = existing
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return self._rule.check(str(value))
-        except MalformedName as error:
-            self.fail(str(error), param, ctx)
-
-    def shell_complete(
-        self,
-        ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002 - click's signature
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        names = self._existing(ctx)
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-class AnyGroup(_OptionType):
-    """The name of a consumer group, or also of a subscription: Kafka clients choose theirs freely, so there
-    is no rule for it."""
+class AnyName(_OptionType):
+    """A name, completed from what exists. There is no rule for it: Kafka clients choose the names of their
+    groups freely.
+    """
 
     name = "group"
 
@@ -244,6 +221,21 @@ class AnyGroup(_OptionType):
     ) -> list[CompletionItem]:
         names = self._existing(ctx)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class Name(AnyName):
+    """A name by the rule of its kind."""
+
+    def __init__(self, rule: NameRule, existing: Callable[[click.Context], Sequence[str]]) -> None:
+        super().__init__(existing)
+        self.name = rule.kind
+        self._rule = rule
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return self._rule.check(str(value))
+        except MalformedName as error:
+            self.fail(str(error), param, ctx)
 
 
 class Endpoint(_OptionType):
@@ -329,8 +321,8 @@ class HashKey(_OptionType):
 PROJECT = Name(names.PROJECT, projects)
 LOGSTORE = Name(names.LOGSTORE, logstores)
 GROUP = Name(names.CONSUMER_GROUP, groups)
-ANY_GROUP = AnyGroup(every_group)
-GROUP_OR_SUBSCRIPTION = AnyGroup(every_reader)
+ANY_GROUP = AnyName(every_group)
+GROUP_OR_SUBSCRIPTION = AnyName(every_reader)
 SUBSCRIPTION = Name(names.SUBSCRIPTION, subscription_names)
 SHARD = click.IntRange(0, MAX_SHARD)
 ENDPOINT = Endpoint()

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from loghub.domain.log_position import position_of
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire.loggroup import decode, split
 from loghub.wire.subscriptions import Exchange, Exchanged, SubscriptionSpec, SubscriptionStatus
 from tests.loghub_service import inprocess
@@ -99,6 +100,16 @@ class SubscribedConsumer:
 
     async def ack_all(self, **fields: Any) -> Exchanged:
         return await self.ack(*self.got, **fields)
+
+
+async def subscribed(
+    service: InProcess, kind: SubscriptionType, *lines: str, name: str = "one", **join: Any
+) -> SubscribedConsumer:
+    """A consumer of a new subscription, whose logstore has these lines in one log group."""
+    await create(service, kind)
+    if lines:
+        await put(service, *lines)
+    return SubscribedConsumer(service, name, kind, **join)
 
 
 def by_shard(places: Any) -> Mapping[int, tuple[tuple[int, int], ...]]:

@@ -14,7 +14,15 @@ from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire.subscriptions import Exchange, LeaseGrain, Nack
 from loghub_service.retention import Retention
 from loghub_service.settings import Limits
-from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
+from tests.loghub_service.exchanges import (
+    SUBSCRIPTION,
+    SubscribedConsumer,
+    by_shard,
+    create,
+    put,
+    status_of,
+    subscribed,
+)
 from tests.loghub_service.inprocess import InProcess, in_process
 from tests.loghub_service.test_budgets import settle
 
@@ -58,9 +66,7 @@ def test_a_consumer_gets_the_logs_and_what_it_acknowledged_is_durable(
     tmp_path: Path, kind: SubscriptionType
 ) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b", "c")
-        one = SubscribedConsumer(service, "one", kind)
+        one = await subscribed(service, kind, "a", "b", "c")
         assert await one.receive() == ["a", "b", "c"]
         assert one.last is not None
         assert (one.last.active, one.last.backlog) == ((0,), {0: 3})
@@ -98,9 +104,7 @@ def test_an_exchange_waits_for_a_log(tmp_path: Path, kind: SubscriptionType) -> 
 @ALL
 def test_a_lost_answer_is_repeated_as_far_as_it_is_still_out(tmp_path: Path, kind: SubscriptionType) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b", "c")
-        one = SubscribedConsumer(service, "one", kind)
+        one = await subscribed(service, kind, "a", "b", "c")
         assert await one.receive() == ["a", "b", "c"]
         assert await one.receive(repeat=True) == ["a", "b", "c"]
         assert set(one.got.values()) == {0}
@@ -117,8 +121,7 @@ def test_a_lost_answer_is_repeated_as_far_as_it_is_still_out(tmp_path: Path, kin
 
 def test_a_join_that_is_repeated_gets_the_same_session(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        one = SubscribedConsumer(service, "one", SHARED)
+        one = await subscribed(service, SHARED)
         first = await one.exchange(nonce="n")
         one.session = ""
         assert (await one.exchange(nonce="n")).session == first.session
@@ -132,9 +135,7 @@ def test_a_join_that_is_repeated_gets_the_same_session(tmp_path: Path) -> None:
 
 def test_logs_go_to_others_when_a_lease_is_over_and_late_acknowledgments_count(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "a", "b", "c")
-        one = SubscribedConsumer(service, "one", SHARED, lease_s=5.0)
+        one = await subscribed(service, SHARED, "a", "b", "c", lease_s=5.0)
         assert await one.receive() == ["a", "b", "c"]
         pass_time(service, 4)
         await one.exchange()  # the lease begins again
@@ -158,9 +159,7 @@ def test_a_late_acknowledgment_of_an_ordered_type_is_not_taken(
     tmp_path: Path, kind: SubscriptionType
 ) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b")
-        one = SubscribedConsumer(service, "one", kind, lease_s=2.0)
+        one = await subscribed(service, kind, "a", "b", lease_s=2.0)
         assert await one.receive() == ["a", "b"]
         pass_time(service, 3)
         (place,) = ({shard: ((at, at + 1),) for shard, at in sorted(one.got)[:1]},)
@@ -173,8 +172,7 @@ def test_a_late_acknowledgment_of_an_ordered_type_is_not_taken(
 
 def test_a_receive_that_waits_is_a_sign_of_life(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        one = SubscribedConsumer(service, "one", SHARED, lease_s=2.0)
+        one = await subscribed(service, SHARED, lease_s=2.0)
         task = asyncio.create_task(one.receive())
         await waiting(service)
         pass_time(service, 10)
@@ -186,9 +184,7 @@ def test_a_receive_that_waits_is_a_sign_of_life(tmp_path: Path) -> None:
 
 def test_a_pause_of_the_service_ends_no_lease(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "a")
-        one = SubscribedConsumer(service, "one", SHARED, lease_s=2.0)
+        one = await subscribed(service, SHARED, "a", lease_s=2.0)
         await one.receive()
         pass_time(service, 1)
         service.clock.now_s += 600.0
@@ -204,9 +200,7 @@ def test_a_negative_acknowledgment_comes_again_after_its_delay_and_is_counted(
     tmp_path: Path, kind: SubscriptionType
 ) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b", "c")
-        one = SubscribedConsumer(service, "one", kind)
+        one = await subscribed(service, kind, "a", "b", "c")
         await one.receive()
         places = sorted(one.got)
         later = Nack(shard=0, runs=((places[0][1], places[0][1] + 1),), delay_s=300.0)
@@ -231,10 +225,8 @@ def test_in_an_ordered_type_everything_comes_again_from_the_mark(
     tmp_path: Path, kind: SubscriptionType
 ) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b")
+        one = await subscribed(service, kind, "a", "b")
         await put(service, "c")
-        one = SubscribedConsumer(service, "one", kind)
         await one.receive(2)
         await one.receive(1)
         assert one.lines == ["a", "b", "c"]
@@ -252,10 +244,9 @@ def test_what_waits_for_the_next_answer_comes_once_after_a_release(
     tmp_path: Path, kind: SubscriptionType
 ) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
+        one = await subscribed(service, kind)
         for line in "abc":
             await put(service, line)
-        one = SubscribedConsumer(service, "one", kind)
         assert await one.receive(3, max_bytes=1) == ["a"]
         await one.exchange(release=by_shard(one.got))
         got = await one.receive(3)
@@ -268,9 +259,7 @@ def test_what_waits_for_the_next_answer_comes_once_after_a_release(
 
 def test_a_standby_waits_is_informed_and_is_fenced_where_it_is_not_active(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, FAILOVER)
-        await put(service, "a", "b")
-        first = SubscribedConsumer(service, "b", FAILOVER)
+        first = await subscribed(service, FAILOVER, "a", "b", name="b")
         assert await first.receive() == ["a", "b"]
         waits = asyncio.create_task(first.receive())
         await waiting(service)
@@ -307,9 +296,8 @@ def test_a_second_exclusive_consumer_and_another_type_are_refused(tmp_path: Path
 
 def test_no_log_waits_at_a_consumer_that_does_not_ask(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "a")
-        one, other = (SubscribedConsumer(service, name, SHARED) for name in ("one", "other"))
+        one = await subscribed(service, SHARED, "a")
+        other = SubscribedConsumer(service, "other", SHARED)
         assert await one.receive() == ["a"]
         await put(service, "b", "c", "d")
         assert (await status_of(service)).unacked_logs == 1
@@ -338,11 +326,10 @@ def test_two_consumers_share_the_logs_and_the_slots_of_keys(tmp_path: Path) -> N
 
 def test_an_answer_has_no_more_than_its_bytes_and_the_rest_is_in_the_next(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
+        one = await subscribed(service, SHARED)
         lines = [f"{number:04}" * 100 for number in range(8)]
         for line in lines:
             await put(service, line)
-        one = SubscribedConsumer(service, "one", SHARED)
         got = [await one.receive(max_bytes=1000)]
         while sum(map(len, got)) < len(lines):
             got.append(await one.receive(max_bytes=1000))
@@ -355,9 +342,7 @@ def test_an_answer_has_no_more_than_its_bytes_and_the_rest_is_in_the_next(tmp_pa
 
 def test_a_consumer_chooses_the_shards_of_an_answer_and_gets_positions_only(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "a")
-        one = SubscribedConsumer(service, "one", SHARED, bodies=False)
+        one = await subscribed(service, SHARED, "a", bodies=False)
         answer = await one.exchange(number=1, max_logs=5, shards=(7,))
         assert answer.groups == ()
         answer = await one.exchange(number=2, max_logs=5, wait_s=60.0)
@@ -370,9 +355,7 @@ def test_a_consumer_chooses_the_shards_of_an_answer_and_gets_positions_only(tmp_
 @ALL
 def test_a_seek_ends_sessions_and_the_logs_come_again(tmp_path: Path, kind: SubscriptionType) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b")
-        one = SubscribedConsumer(service, "one", kind)
+        one = await subscribed(service, kind, "a", "b")
         await one.receive()
         await one.ack_all()
         waits = one.begin(number=2, max_logs=5, wait_s=60.0)
@@ -395,8 +378,7 @@ def test_a_deletion_ends_a_waiting_exchange_in_words(tmp_path: Path, kind: Subsc
             (SUBSCRIPTION, "SubscriptionNotExist"),
             ("/logstores/access", "LogStoreNotExist"),
         ):
-            await create(service, kind)
-            one = SubscribedConsumer(service, "one", kind)
+            one = await subscribed(service, kind)
             await one.exchange()
             waits = one.begin(number=1, max_logs=5, wait_s=60.0)
             await waiting(service)
@@ -414,8 +396,7 @@ def test_a_deletion_ends_a_waiting_exchange_in_words(tmp_path: Path, kind: Subsc
 
 def test_the_end_of_the_service_ends_waiting_exchanges(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        one = SubscribedConsumer(service, "one", SHARED)
+        one = await subscribed(service, SHARED)
         task = asyncio.create_task(one.receive())
         await waiting(service)
         service.engine.polls.close()
@@ -427,9 +408,7 @@ def test_the_end_of_the_service_ends_waiting_exchanges(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [SHARED, FAILOVER])
 def test_a_child_of_a_split_comes_after_its_parent_in_order(tmp_path: Path, kind: SubscriptionType) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "parent")
-        one = SubscribedConsumer(service, "one", kind)
+        one = await subscribed(service, kind, "parent")
         assert await one.receive() == ["parent"]
         parent = dict(one.got)
         await service.ok("POST", "/logstores/access/shards/0", {"action": "split", "key": "8" + "0" * 31})
@@ -484,8 +463,7 @@ def test_bad_fields_are_refused_and_settle_nothing(tmp_path: Path, bad: dict[str
 
 def test_whole_log_groups_are_not_dealt_and_what_is_no_exchange_is_refused(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        one = SubscribedConsumer(service, "one", SHARED)
+        one = await subscribed(service, SHARED)
         assert await one.code(grain=LeaseGrain.RANGE) == "NotImplemented"
         for body in (b"", b"\x00", b"\x81\xa8consumer\x01", b"\xff" * 300):
             reply = await service.begin("POST", f"{SUBSCRIPTION}/exchange", body=body).reply()
@@ -502,10 +480,9 @@ def test_expired_logs_leave_a_waiting_subscription_and_the_next_ones_come(
     async def scenario(service: InProcess) -> None:
         engine = service.engine
         retention = Retention(engine)
-        await create(service, kind)
+        one = await subscribed(service, kind)
         for number in range(20):
             await put(service, f"{number} " + "x" * 600)  # several segments
-        one = SubscribedConsumer(service, "one", kind)
         first = await one.receive(1)
         assert len(first) == 1
         service.clock.now_s += 40 * 86_400.0
@@ -529,9 +506,7 @@ def test_expired_logs_leave_a_waiting_subscription_and_the_next_ones_come(
 
 def test_an_answer_that_finds_no_memory_is_refused_and_comes_with_the_same_number(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "x" * 5000)
-        one = SubscribedConsumer(service, "one", SHARED)
+        one = await subscribed(service, SHARED, "x" * 5000)
         await one.exchange()
         responses = service.app.budgets[2]
         responses.used += responses.limit
@@ -545,9 +520,8 @@ def test_an_answer_that_finds_no_memory_is_refused_and_comes_with_the_same_numbe
 
 def test_a_key_with_the_most_polls_settles_and_gets_no_logs(tmp_path: Path) -> None:
     async def scenario(service: InProcess) -> None:
-        await create(service, SHARED)
-        await put(service, "a", "b")
-        one, other = (SubscribedConsumer(service, name, SHARED) for name in ("one", "other"))
+        one = await subscribed(service, SHARED, "a", "b")
+        other = SubscribedConsumer(service, "other", SHARED)
         assert await one.receive() == ["a", "b"]
         await other.exchange()
         waits = asyncio.create_task(other.receive())

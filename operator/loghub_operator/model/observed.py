@@ -370,6 +370,29 @@ class WorkerObserved:
     ignored_settings: tuple[str, ...] = ()  # that its image does not know, as it reported
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerNames:
+    """The names that the workers of one object have as consumers; ``replicas`` of them should exist."""
+
+    prefix: str
+    replicas: int
+
+    def of(self, ordinal: int) -> str:
+        return f"{self.prefix}{ordinal}"
+
+    def foreign(self, consumers: Iterable[str]) -> tuple[str, ...]:
+        """The consumers whose names are no names of workers."""
+        own = re.compile(re.escape(self.prefix) + "[0-9]+")
+        return tuple(name for name in consumers if not own.fullmatch(name))
+
+    def ordinals(self, consumers: Iterable[str]) -> tuple[int, ...]:
+        """The ordinals of the consumers that have names of workers that should exist, in order."""
+        own = re.compile(re.escape(self.prefix) + "(0|[1-9][0-9]{0,8})")
+        matches = (own.fullmatch(name) for name in consumers)
+        ordinals = (int(match[1]) for match in matches if match is not None)
+        return tuple(sorted(ordinal for ordinal in ordinals if ordinal < self.replicas))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStatefulSet:
     """What the backend was last asked to run (the StatefulSet), regardless of what runs now.
@@ -440,6 +463,11 @@ class ObservedState:
     reset: ResetObserved | None = None  # only while a checkpoint reset is in progress
     failures: ShardFailures = NO_FAILURES  # what the workers report
     states: StateReports = NO_STATE_REPORTS  # what the workers of a stateful pipeline report
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the object has created or adopted the group."""
+        return self.group_record is not None and self.group_record.is_about_ours
 
     @property
     def stored(self) -> Stored | None:

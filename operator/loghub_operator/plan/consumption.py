@@ -14,12 +14,12 @@ from loghub_operator.model.observed import (
     LogServiceObserved,
     Peer,
     Stored,
+    WorkerNames,
     WorkerObserved,
 )
 from loghub_operator.model.revision import Revision
 from loghub_operator.model.subscription import SubscriptionKind, subscription_of
 from loghub_operator.plan.listing import comma_list
-from loghub_operator.plan.subject import Subject, WorkerNames
 
 
 def stored_of(resource: LogHubConsumerGroup) -> Stored:
@@ -30,14 +30,21 @@ def stored_of(resource: LogHubConsumerGroup) -> Stored:
     return GroupSettings(timeout_s=spec.timeout_seconds, order=spec.in_order)
 
 
-def stored_now(wanted: Stored, subject: Subject, desired: Revision) -> Stored:
+def stored_now(
+    wanted: Stored,
+    existing: Stored | None,
+    workers: Iterable[WorkerObserved],
+    desired: Revision,
+    *,
+    is_connected: bool,
+) -> Stored:
     """What the log service should store until the workers, whose ``desired`` revision may be another one than
-    they run with, allow all that is wanted.
+    they run with, allow all that is wanted. ``is_connected``: a consumer is connected, or a worker may be at
+    any moment.
     """
-    existing, workers = subject.observed.stored, subject.observed.workers
     if isinstance(wanted, GroupSettings):
         return _group_now(wanted, existing, workers, desired)
-    if isinstance(existing, SubscriptionKind) and existing != wanted and _connected(subject):
+    if isinstance(existing, SubscriptionKind) and existing != wanted and is_connected:
         return existing
     return wanted
 
@@ -59,28 +66,21 @@ def _group_now(
     return GroupSettings(timeout_s=existing.timeout_s, order=wanted.order)
 
 
-def _connected(subject: Subject) -> bool:
-    """Whether a consumer is connected, or a worker may be at any moment."""
-    return subject.runs_workers or bool(_consumers(subject.observed.service))
-
-
-def _consumers(service: LogServiceObserved) -> tuple[str, ...]:
+def connected(service: LogServiceObserved) -> tuple[str, ...]:
+    """The consumers that the log service reports as live; none if it reports nothing."""
     return (service.consumers or ()) if isinstance(service, Available) else ()
 
 
-def changing(resource: LogHubConsumerGroup, subject: Subject) -> str:
+def changing(consumed: str, wanted: Stored, existing: Stored | None, others: tuple[str, ...]) -> str:
     """Why all workers leave the subscription before they start again, as a message for users; "" if they do
-    not have to.
+    not have to. ``others`` are connected consumers that are no workers of this object.
     """
-    wanted, existing = subscription_of(resource.spec.subscription), subject.observed.stored
-    if wanted is None or not isinstance(existing, SubscriptionKind) or existing == wanted:
+    if not isinstance(wanted, SubscriptionKind) or not isinstance(existing, SubscriptionKind):
         return ""
-    others = subject.names.foreign(_consumers(subject.observed.service))
+    if existing == wanted:
+        return ""
     waits = f"; it has consumers that are not workers of this object: {comma_list(others)}" if others else ""
-    return (
-        f"{resource.consumed} changes from {existing} to {wanted}, for which no consumer may be"
-        f" connected{waits}"
-    )
+    return f"{consumed} changes from {existing} to {wanted}, for which no consumer may be connected{waits}"
 
 
 def without_partners(consumers: Iterable[str], own: Peer, peers: Iterable[Peer]) -> tuple[str, ...]:

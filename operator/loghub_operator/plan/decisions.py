@@ -18,13 +18,13 @@ from enum import StrEnum
 
 from loghub_operator.api.conditions import ConditionUpdate
 from loghub_operator.api.status import CheckpointResetStatus
-from loghub_operator.model.observed import ObservedStatefulSet, Stored, WorkerObserved
+from loghub_operator.model.observed import ObservedStatefulSet, Stored, WorkerNames, WorkerObserved
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
-from loghub_operator.plan.subject import Subject, WorkerNames
+from loghub_operator.plan.subject import Subject
 
 
 class ChangeImpact(StrEnum):

@@ -143,7 +143,7 @@ def plan_deletion(subject: Subject, now: float) -> Plan:
     stillness, reset = None, ResetProgress(resource.status.checkpoint_reset)
     # 1. The workers leave; 2. their pods end; 3. the group is deleted or kept, and the object is released.
     if observed.worker_set is not None:
-        drains = drains_of(subject, now)
+        drains = drains_of(observed, subject.names, subject.drain_bound_s, now)
         actions, waiting_for = _stop_workers(drains, over, is_patient=looks < PATIENCE)
     elif observed.workers and not over.ending:
         actions, waiting_for = [], f"waiting for {_names(observed.workers)} to terminate"

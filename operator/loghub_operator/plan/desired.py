@@ -8,13 +8,12 @@ how they stop.
 from dataclasses import dataclass
 
 from loghub_operator.api.conditions import GroupReason, SuspendedReason
-from loghub_operator.api.status import CheckpointResetPhase
+from loghub_operator.api.status import CheckpointResetPhase, executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
-from loghub_operator.model.observed import Available, Peer, Stored
+from loghub_operator.model.observed import Available, ObservedState, Peer, Stored, WorkerNames
 from loghub_operator.model.revision import Revision, WorkerSpec
-from loghub_operator.plan.consumption import changing, stored_now, stored_of, without_partners
+from loghub_operator.plan.consumption import changing, connected, stored_now, stored_of, without_partners
 from loghub_operator.plan.ownership import adoption_refusal, foreign_consumers, named, owner_of
-from loghub_operator.plan.subject import Subject
 
 _WORKERS_AWAY = (CheckpointResetPhase.STOPPING_WORKERS, CheckpointResetPhase.COMMITTING)
 _KNOWN = frozenset(CheckpointResetPhase)
@@ -33,28 +32,26 @@ class Suspension:
         return self.reason is SuspendedReason.SUSPENDED
 
 
-def suspension_of(subject: Subject, conflict: str, refusal: str | None) -> Suspension | None:
-    """None if workers should run; ``conflict`` says why another object prevents it, and ``refusal`` why the
-    group is not adopted; both as messages for users.
+def _suspension(
+    resource: LogHubConsumerGroup, observed: ObservedState, *, conflict: str, refusal: str | None, change: str
+) -> Suspension | None:
+    """None if workers should run; ``conflict`` says why another object prevents it, ``refusal`` why the group
+    is not adopted, and ``change`` how the subscription changes; all as messages for users.
     """
-    resource, observed = subject.resource, subject.observed
     if conflict:
         return Suspension(reason=SuspendedReason(conflict_reason(resource)), message=conflict)
     if refusal is not None:
         return Suspension(reason=SuspendedReason.ADOPTION_REFUSED, message=refusal)
     if resource.spec.suspend:
         return Suspension(reason=SuspendedReason.SUSPENDED, message="spec.suspend is true")
-    is_available = isinstance(observed.service, Available)
-    executed, replicas = subject.executed, observed.replicas
-    if change := changing(resource, subject):
+    if change:
         return Suspension(reason=SuspendedReason.SUBSCRIPTION_CHANGES, message=change)
-    message = _moved_checkpoints(resource, executed, replicas=replicas, is_available=is_available)
+    is_available = isinstance(observed.service, Available)
+    message = _moved_checkpoints(resource, replicas=observed.replicas, is_available=is_available)
     return Suspension(reason=SuspendedReason.RESETTING_CHECKPOINTS, message=message) if message else None
 
 
-def _moved_checkpoints(
-    resource: LogHubConsumerGroup, executed: tuple[str, ...], *, replicas: int, is_available: bool
-) -> str:
+def _moved_checkpoints(resource: LogHubConsumerGroup, *, replicas: int, is_available: bool) -> str:
     """How the checkpoints are being moved, or "" if they are not. They are from the moment a reset is
     requested, but a reset does not start while the log service is unavailable. In a phase of another release
     they may have been moved in part, or the reset may be over, so workers stay as they are, stopped or not.
@@ -64,7 +61,7 @@ def _moved_checkpoints(
     if nonce is None or resource.is_new:
         return ""
     if done is None or done.nonce != nonce:
-        if nonce in executed:
+        if nonce in executed_nonces(resource.status):
             return ""
         return message if is_available else ""
     if done.phase in _KNOWN:
@@ -103,28 +100,44 @@ class Desired:
         return self.workers.revision
 
 
-def desired_state(subject: Subject, workers: WorkerSpec) -> Desired:
-    """Pure; no time is involved. ``workers`` is what the workers should run with."""
-    resource, observed = subject.resource, subject.observed
-    wanted = stored_of(resource)
-    owner = owner_of(subject.own, observed.peers)
-    conflict = "" if owner is None else _conflict(resource, subject.own, owner)
-    ours = subject.names if subject.has_record or subject.runs_workers else None
+def desired_state(
+    resource: LogHubConsumerGroup,
+    observed: ObservedState,
+    workers: WorkerSpec,
+    *,
+    own: Peer,
+    names: WorkerNames,
+    runs_workers: bool,
+) -> Desired:
+    """Pure; the time is the time of the observation. ``workers`` is what the workers should run with, and
+    ``names`` are their names. ``own`` is the object as the others see it; ``runs_workers``: workers of its
+    group exist, or were requested.
+    """
+    wanted, existing = stored_of(resource), observed.stored
+    # 1. Whether the group is this object's, and who else consumes it.
+    owner = owner_of(own, observed.peers)
+    conflict = "" if owner is None else _conflict(resource, own, owner)
+    ours = names if observed.has_record or runs_workers else None
     live = foreign_consumers(observed.service, ours, observed.at_unix_s)
-    foreign = without_partners(live, subject.own, observed.peers)
+    foreign = without_partners(live, own, observed.peers)
     # A group that does not exist is created, and one that is recorded was adopted before.
-    is_adopted = observed.stored is not None and not subject.has_record
+    is_adopted = existing is not None and not observed.has_record
     refusal = adoption_refusal(resource.spec.adoption, resource.consumed, foreign) if is_adopted else None
-    suspension = suspension_of(subject, conflict, refusal)
+    # 2. What follows for the workers, and for what the log service stores.
+    consumers = connected(observed.service)
+    change = changing(resource.consumed, wanted, existing, names.foreign(consumers))
+    is_connected = runs_workers or bool(consumers)
     return Desired(
         workers=workers,
         stored=wanted,
-        stored_now=stored_now(wanted, subject, workers.revision),
+        stored_now=stored_now(
+            wanted, existing, observed.workers, workers.revision, is_connected=is_connected
+        ),
         owner=owner,
         conflict=conflict,
         refusal=refusal,
         foreign=foreign,
-        suspension=suspension,
+        suspension=_suspension(resource, observed, conflict=conflict, refusal=refusal, change=change),
     )
 
 

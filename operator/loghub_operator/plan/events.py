@@ -7,7 +7,6 @@ Conditions report what holds for longer (`loghub_operator.api.conditions`).
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from loghub_operator.api.adoption import endpoint_left_behind
 from loghub_operator.api.conditions import ConditionType, GroupReason, SuspendedReason
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.actions import GROUP_ORPHANED, Action, ApplyWorkers, EmitEvent, UpdateGroup
@@ -28,7 +27,7 @@ def events_of(decisions: Decisions, actions: tuple[Action, ...]) -> Iterator[Emi
     # An update passes before a user could read about it.
     if before.get(group.type) != group.reason and group.reason != GroupReason.UPDATING:
         yield _event(group.reason, group.message, normal=group.reason in _NORMAL)
-    yield from left_behind(decisions.subject.resource)
+    yield from left_behind(decisions.subject.resource, decisions.subject.left_behind)
     yield from _adopted(decisions)
     yield from _suspended(decisions, before.get(ConditionType.SUSPENDED))
     yield from _changed(decisions, actions)
@@ -60,11 +59,10 @@ def kept_off(operator: str) -> EmitEvent:
     return _event("ManagedByAnotherOperator", message, normal=False)
 
 
-def left_behind(resource: LogHubConsumerGroup) -> Iterator[EmitEvent]:
-    """The group at the former endpoint, which this object no longer refers to; the status is about the new
-    one after this reconcile.
+def left_behind(resource: LogHubConsumerGroup, endpoint: str | None) -> Iterator[EmitEvent]:
+    """The group at the former ``endpoint``, which this object no longer refers to; the status is about the
+    new one after this reconcile. None: there is no such group.
     """
-    endpoint = endpoint_left_behind(resource)
     if endpoint is not None:
         message = (
             f"{resource.consumed} and its {resource.positions} are left behind at endpoint {endpoint}, "

@@ -24,17 +24,18 @@ from loghub_operator.api.adoption import group_path
 from loghub_operator.api.conditions import rfc3339
 from loghub_operator.api.fields import unix_s
 from loghub_operator.api.status import OwnershipStatus
-from loghub_operator.api.v1alpha1 import Adoption
+from loghub_operator.api.v1alpha1 import Adoption, LogHubConsumerGroup
 from loghub_operator.model.memory import Stillness
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
+    ObservedState,
     Peer,
     ServiceErrorReason,
+    WorkerNames,
     WorkerObserved,
 )
 from loghub_operator.plan.listing import comma_list
-from loghub_operator.plan.subject import Subject, WorkerNames
 
 # Clients save checkpoints about once a minute while they consume; longer than a restart of one takes.
 RECENT_S = 300.0
@@ -144,12 +145,15 @@ def must_store_proof(own: Peer, peers: tuple[Peer, ...], service: LogServiceObse
     return not any(peer.access_since for peer in peers)
 
 
-def evaluate_ownership(subject: Subject, now: float) -> OwnershipStatus:
-    """What to store after this observation. An outage proves nothing, so it changes nothing."""
-    resource, observed, before = subject.resource, subject.observed, subject.ownership
+def evaluate_ownership(
+    resource: LogHubConsumerGroup, observed: ObservedState, before: OwnershipStatus | None
+) -> OwnershipStatus:
+    """What to store after this observation, if ``before`` is stored: what it proves, it proves of its own
+    time. An outage proves nothing, so it changes nothing.
+    """
     since = None if before is None else before.access_since
     refused = None if before is None else before.refused_since
-    service = observed.service
+    service, now = observed.service, observed.at_unix_s
     if isinstance(service, Available):
         since, refused = since or _after(observed.peers, now), None
     elif service.reason in _REFUSED:

@@ -45,10 +45,9 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.checkpoint_reset import advance
 from loghub_operator.plan.decisions import Decisions, impact_of, rollout_of
 from loghub_operator.plan.deletion import plan_deletion
-from loghub_operator.plan.desired import Desired, desired_state
+from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.drift import DriftBackoff, drift_of_group, drift_of_objects, evaluate
 from loghub_operator.plan.events import events_of, left_behind
-from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
 from loghub_operator.plan.patience import PATIENCE, failed_looks, was_as_it_should, with_stale_lag
 from loghub_operator.plan.replicas import drains_of, plan_replicas
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
@@ -62,12 +61,12 @@ from loghub_operator.plan.subject import Subject
 
 def plan(subject: Subject, now: float) -> Plan:
     """What to do now, and what to report. Pure; ``now`` in unix seconds."""
-    if subject.workers is None:
+    if subject.desired is None:
         return plan_deletion(subject, now)
     observed, status = subject.observed, subject.resource.status
-    if must_store_proof(subject.own, observed.peers, observed.service):
-        return _store_proof(subject, now)
-    planned = _plan(subject, desired_state(subject, subject.workers), now)
+    if subject.must_store_proof:
+        return _store_proof(subject)
+    planned = _plan(subject, subject.desired, now)
     looks, generation = planned.memory.failed_looks, subject.resource.metadata.generation
     if 0 < looks < PATIENCE and was_as_it_should(status, ConditionType.GROUP_SYNCED, generation=generation):
         # The log service has not answered for so short a time that it says nothing: nothing is done.
@@ -80,8 +79,9 @@ def plan(subject: Subject, now: float) -> Plan:
 def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
     resource, observed = subject.resource, subject.observed
     # 1. How many workers: the number that the load or the spec asks for, and the number to run now.
-    scaling = decide(scaled_group(subject), suspended=desired.suspension is not None)
-    drains = drains_of(subject, now)
+    scaled = scaled_group(resource, observed, subject.ownership)
+    scaling = decide(scaled, suspended=desired.suspension is not None)
+    drains = drains_of(observed, subject.names, subject.drain_bound_s, now)
     replicas = plan_replicas(drains, resource.spec.scaling, desired.suspension, scaling.desired)
     # 2. How far a checkpoint reset is: it waits for the workers to stop, or to start again.
     reset = advance(subject, desired, replicas, now)
@@ -134,11 +134,11 @@ def _plan(subject: Subject, desired: Desired, now: float) -> Plan:
     )
 
 
-def _store_proof(subject: Subject, now: float) -> Plan:
+def _store_proof(subject: Subject) -> Plan:
     """Nothing but the proof is stored; running workers continue."""
-    resource, ownership = subject.resource, evaluate_ownership(subject, now)
-    status = resource.status.model_copy(update={"ownership": ownership})
-    return Plan(tuple(left_behind(resource)), status, memory=subject.observed.memory)
+    resource = subject.resource
+    status = resource.status.model_copy(update={"ownership": subject.proven})
+    return Plan(tuple(left_behind(resource, subject.left_behind)), status, memory=subject.observed.memory)
 
 
 def _reshard(scaling: ScalingDecision, group: ConditionUpdate) -> list[Action]:

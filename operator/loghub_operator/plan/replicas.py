@@ -15,14 +15,15 @@ from loghub_operator.api.scaling import Scaling
 from loghub_operator.model.observed import (
     Available,
     LogServiceObserved,
+    ObservedState,
     Unavailable,
+    WorkerNames,
     WorkerObserved,
     WorkerPhase,
 )
 from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import comma_list, counted, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
-from loghub_operator.plan.subject import Subject, WorkerNames
 
 CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, without any harm
 
@@ -100,15 +101,9 @@ class Drains:
         return frozenset((*service.consumers, *(shard.holder for shard in service.shards)))
 
 
-def drains_of(subject: Subject, now: float) -> Drains:
-    observed = subject.observed
-    return Drains(
-        workers=observed.workers,
-        names=subject.names,
-        service=observed.service,
-        bound_s=subject.drain_bound_s,
-        now=now,
-    )
+def drains_of(observed: ObservedState, names: WorkerNames, bound_s: float, now: float) -> Drains:
+    """The drains of the observed workers; the fields of `Drains` explain the rest."""
+    return Drains(workers=observed.workers, names=names, service=observed.service, bound_s=bound_s, now=now)
 
 
 def plan_replicas(

@@ -1,58 +1,38 @@
 """The group that a round is about, worked out once at its top.
 
-What several decisions ask of the object and the observation depends on the two alone: which consumers have
-names of workers, what is stored of the access to the group, how long a drain may take, what workers should
-run with. A decision takes the values of it that it decides from, not the whole.
+What several decisions ask of the object and the observation depends on the two alone: what the round works
+towards (`loghub_operator.plan.desired`), which names the workers have as consumers, what is stored of the
+access to the group, how long a drain may take. A decision takes the values that it decides from, not the
+whole.
 """
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from loghub_operator.api.adoption import is_recorded_elsewhere, stored_ownership
+from loghub_operator.api.adoption import endpoint_left_behind, is_recorded_elsewhere, stored_ownership
 from loghub_operator.api.status import OwnershipStatus, executed_nonces
 from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import FieldPath, Memory
-from loghub_operator.model.observed import ObservedState, Peer
+from loghub_operator.model.observed import ObservedState, Peer, WorkerNames
 from loghub_operator.model.revision import WorkerSpec
 from loghub_operator.model.subscription import subscription_of
+from loghub_operator.plan.desired import Desired, desired_state
+from loghub_operator.plan.ownership import evaluate_ownership, must_store_proof
 from loghub_operator.resources.worker_config import AFTER_DRAIN_S, DRAIN_TIMEOUT_S, worker_config
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerNames:
-    """The names that the workers of one object have as consumers; ``replicas`` of them should exist."""
-
-    prefix: str
-    replicas: int
-
-    def of(self, ordinal: int) -> str:
-        return f"{self.prefix}{ordinal}"
-
-    def foreign(self, consumers: Iterable[str]) -> tuple[str, ...]:
-        """The consumers whose names are no names of workers."""
-        own = re.compile(re.escape(self.prefix) + "[0-9]+")
-        return tuple(name for name in consumers if not own.fullmatch(name))
-
-    def ordinals(self, consumers: Iterable[str]) -> tuple[int, ...]:
-        """The ordinals of the consumers that have names of workers that should exist, in order."""
-        own = re.compile(re.escape(self.prefix) + "(0|[1-9][0-9]{0,8})")
-        matches = (own.fullmatch(name) for name in consumers)
-        ordinals = (int(match[1]) for match in matches if match is not None)
-        return tuple(sorted(ordinal for ordinal in ordinals if ordinal < self.replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """``own`` is the object as the others see it; ``ownership`` is what is stored of its access to the group.
-    ``recorded_elsewhere``: what is recorded on it is about a group of another log service. A worker that was
-    asked to drain is waited for at most ``drain_bound_s``. ``executed`` are the nonces of checkpoint resets
-    that have changed checkpoints before.
+    """``own`` is the object as the others see it, and ``names`` are the names of its workers. What is stored
+    of its access to the group is ``ownership``, and ``proven`` is what to store after this observation;
+    ``must_store_proof``: it may not act before that is stored. ``recorded_elsewhere``: what is recorded on it
+    is about a group of another log service; ``left_behind`` is the endpoint at which it had a group before,
+    None if there is none. A worker that was asked to drain is waited for at most ``drain_bound_s``.
+    ``executed`` are the nonces of checkpoint resets that have changed checkpoints before.
 
-    Workers should run with ``workers``. It is None exactly while the object is being deleted: a deletion
-    applies nothing, so it does not depend on what would be applied. ``drift`` are the fields of it that
-    another client has changed; there are none unless the StatefulSet has the revision of ``workers``, since
-    any other difference is a change of ours.
+    ``desired`` is what the round works towards. It is None exactly while the object is being deleted: a
+    deletion applies nothing, so it does not depend on what would be applied. ``drift`` are the fields of the
+    desired workers that another client has changed; there are none unless the StatefulSet has the revision
+    of these workers, since any other difference is a change of ours.
     """
 
     resource: LogHubConsumerGroup
@@ -60,45 +40,49 @@ class Subject:
     own: Peer
     names: WorkerNames
     ownership: OwnershipStatus | None
+    proven: OwnershipStatus
+    must_store_proof: bool
     recorded_elsewhere: bool
+    left_behind: str | None
     drain_bound_s: float
     executed: tuple[str, ...]
-    workers: WorkerSpec | None
+    desired: Desired | None
     drift: tuple[FieldPath, ...] = ()
 
     @property
-    def has_record(self) -> bool:
-        """Whether the object has created or adopted the group."""
-        record = self.observed.group_record
-        return record is not None and record.is_about_ours
-
-    @property
-    def runs_workers(self) -> bool:
-        """Whether workers of this group exist, or were requested."""
-        return bool(self.observed.replicas or self.observed.workers) and not self.recorded_elsewhere
+    def workers(self) -> WorkerSpec | None:
+        """What the workers should run with; None while the object is being deleted."""
+        return None if self.desired is None else self.desired.workers
 
 
 def subject_of(
     resource: LogHubConsumerGroup, observed: ObservedState, memory: Memory | None = None
 ) -> Subject:
-    """Pure; no time is involved. ``memory`` is what the previous reconcile remembered, None in the first."""
+    """Pure; the time is the time of the observation. ``memory`` is what the previous reconcile remembered,
+    None in the first.
+    """
     if memory is not None:
         observed = replace(observed, memory=memory)
-    own, bound_s = peer(resource), drain_bound_s(resource)
+    own, elsewhere, ownership = peer(resource), is_recorded_elsewhere(resource), stored_ownership(resource)
     names = WorkerNames(resource.consumer(0).removesuffix("0"), observed.replicas)
-    ownership, elsewhere = stored_ownership(resource), is_recorded_elsewhere(resource)
-    executed = executed_nonces(resource.status)
-    workers = None if own.leaving else desired_workers(resource, observed)
+    desired = None
+    if not own.leaving:
+        workers = desired_workers(resource, observed)
+        runs_workers = bool(observed.replicas or observed.workers) and not elsewhere
+        desired = desired_state(resource, observed, workers, own=own, names=names, runs_workers=runs_workers)
     return Subject(
         resource=resource,
         observed=observed,
         own=own,
         names=names,
         ownership=ownership,
+        proven=evaluate_ownership(resource, observed, ownership),
+        must_store_proof=must_store_proof(own, observed.peers, observed.service),
         recorded_elsewhere=elsewhere,
-        drain_bound_s=bound_s,
-        executed=executed,
-        workers=workers,
+        left_behind=endpoint_left_behind(resource),
+        drain_bound_s=drain_bound_s(resource),
+        executed=executed_nonces(resource.status),
+        desired=desired,
     )
 
 

@@ -1,6 +1,5 @@
 """Each nonce is executed once, and what was executed is kept in the status."""
 
-from loghub_operator.plan.desired import suspension_of
 from loghub_operator.plan.subject import subject_of
 from loghub_operator.resources.worker_config import worker_config
 from tests.loghub_operator.plan.checkpoint_reset_world import PLACEMENT, World
@@ -17,7 +16,9 @@ def test_no_nonce_is_executed_twice_although_its_backup_is_gone() -> None:
     world.spec["suspend"] = False
     world.spec["resetCheckpoints"] = {"to": "End", "nonce": "n0"}
     group = world.resource()
-    assert suspension_of(subject_of(group, world.observe(group)), "", None) is None
+    desired = subject_of(group, world.observe(group)).desired
+    assert desired is not None
+    assert desired.suspension is None
     world.spec["suspend"] = True
     assert world.until_over()["phase"] == "Failed"
     assert world.checkpoints() == world.cursors("begin")

@@ -25,7 +25,8 @@ from loghub.wire.errors import MalformedInput
 from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.fields import MAX_REPLICAS
 from loghub_operator.api.scaling import Scaling
-from loghub_operator.api.status import ScalingStatus
+from loghub_operator.api.status import OwnershipStatus, ScalingStatus
+from loghub_operator.api.v1alpha1 import LogHubConsumerGroup
 from loghub_operator.model.memory import (
     NOTHING,
     Sample,
@@ -38,7 +39,13 @@ from loghub_operator.model.memory import (
     track_since,
     with_sample,
 )
-from loghub_operator.model.observed import Available, LogServiceObserved, ShardObserved, WorkerObserved
+from loghub_operator.model.observed import (
+    Available,
+    LogServiceObserved,
+    ObservedState,
+    ShardObserved,
+    WorkerObserved,
+)
 from loghub_operator.plan.listing import comma_list
 from loghub_operator.plan.scaling.gate import ScalingGate
 from loghub_operator.plan.scaling.rates import (
@@ -53,7 +60,6 @@ from loghub_operator.plan.scaling.rates import (
     worker_paces,
 )
 from loghub_operator.plan.scaling.subscribed import by_shards, cannot_help, most_useful, sharers, whole_mark
-from loghub_operator.plan.subject import Subject
 
 # The dead band of a tenth on each side. Without it, the seconds of lag that a drain leaves would bring the
 # worker back.
@@ -360,10 +366,11 @@ class ScaledGroup:
         return self.remembered.of not in (None, self.stream)
 
 
-def scaled_group(subject: Subject) -> ScaledGroup:
-    """Pure; the time is the time of the observation."""
-    resource, observed = subject.resource, subject.observed
-    spec, stored = resource.spec, subject.ownership
+def scaled_group(
+    resource: LogHubConsumerGroup, observed: ObservedState, stored: OwnershipStatus | None
+) -> ScaledGroup:
+    """Pure; the time is the time of the observation. ``stored`` is what is stored of the object's access."""
+    spec = resource.spec
     stream = Stream(
         uid=resource.metadata.uid,
         endpoint=observed.placement.endpoint,

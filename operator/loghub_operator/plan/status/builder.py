@@ -55,7 +55,6 @@ from loghub_operator.model.observed import (
 from loghub_operator.plan.checkpoint_reset import with_executed
 from loghub_operator.plan.decisions import Decisions
 from loghub_operator.plan.listing import comma_list, counted
-from loghub_operator.plan.ownership import evaluate_ownership
 from loghub_operator.plan.replicas import ReplicaPlan
 from loghub_operator.plan.scaling.load import assignable
 from loghub_operator.plan.scaling.report import active_condition, scaling_status
@@ -156,7 +155,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
     # last, Degraded on both, and the phase on Degraded.
     workers = workers_condition(decisions)
     ready = ready_condition(decisions, workers)
-    numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated, now=now)
+    numbers = _numbers(decisions.subject, replicas=run, updated=rollout.updated)
     nonces = with_executed(decisions.subject.executed, decisions.reset)
     status = numbers.model_copy(update={"checkpoint_reset": decisions.reset, "reset_nonces": nonces})
     since = last_progress(resource.status, status, ready=ready, now=now)
@@ -226,7 +225,7 @@ def deleting_status(subject: Subject, *, waiting_for: str, fate: str, now: float
     updated = sum(
         applied is not None and worker.revision.same_workers(applied) for worker in observed.workers
     )
-    status = _numbers(subject, replicas=run, updated=updated, now=now)
+    status = _numbers(subject, replicas=run, updated=updated)
     return status.model_copy(
         update={
             "phase": Phase.TERMINATING,
@@ -265,7 +264,7 @@ def _dated(
     return with_transition_times(conditions, resource.status.conditions, generation=generation, now=now)
 
 
-def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> Status:
+def _numbers(subject: Subject, *, replicas: int, updated: int) -> Status:
     """A status without phase and conditions."""
     resource, observed = subject.resource, subject.observed
     service = observed.service if isinstance(observed.service, Available) else None
@@ -279,7 +278,7 @@ def _numbers(subject: Subject, *, replicas: int, updated: int, now: float) -> St
         workers=f"{ready}/{replicas}",
         selector=selector_text(resource.metadata.name),
         group_origin=_origin(observed.group_record),
-        ownership=evaluate_ownership(subject, now),
+        ownership=subject.proven,
         shard_summary=_summary(service) if service else None,
         lag=_lag(service) if service else None,
         subscription=_subscription(service) if service else None,

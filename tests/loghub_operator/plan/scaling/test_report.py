@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from loghub_operator.api import LogHubConsumerGroup
+from loghub_operator.api.adoption import stored_ownership
 from loghub_operator.api.status import NUMBERS_EVERY_S, ScalingInputs, Status
 from loghub_operator.model.group_metrics import GroupMetrics
 from loghub_operator.model.memory import Memory
@@ -16,14 +17,13 @@ from loghub_operator.plan.scaling.autoscaler import ScalingDecision, decide
 from loghub_operator.plan.scaling.load import mark_of, scaled_group
 from loghub_operator.plan.scaling.report import group_metrics
 from loghub_operator.plan.status.builder import worth_writing
-from loghub_operator.plan.subject import subject_of
 from tests.loghub_operator.plan.scaling.simulation import EPOCH, World, evenly, world
 from tests.loghub_operator.support.availability import available
 from tests.loghub_operator.support.rounds import plan
 
 
 def decide_running(resource: LogHubConsumerGroup, observed: ObservedState) -> ScalingDecision:
-    return decide(scaled_group(subject_of(resource, observed)), suspended=False)
+    return decide(scaled_group(resource, observed, stored_ownership(resource)), suspended=False)
 
 
 @pytest.fixture(scope="module")

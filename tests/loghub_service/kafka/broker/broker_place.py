@@ -16,8 +16,7 @@ from typing import Any
 import google_crc32c
 from msgspec import Struct
 
-from loghub.clock import SystemClock
-from loghub_service.access_keys import AccessKey, Right
+from loghub_service.access_keys import AccessKey
 from loghub_service.api.logstores import NewLogstore, create
 from loghub_service.engine import Engine
 from loghub_service.facts import ProjectSaved
@@ -47,30 +46,11 @@ from loghub_service.messages import MemoryBudget
 from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.settings import KafkaLimits, KafkaSettings, ServiceSettings
 from loghub_service.start import open_engine
+from tests.loghub_service.brokers import GUARD_S, KEY, PROJECT, READER, STRANGER, WRITER, ShiftedClock
 from tests.loghub_service.kafka.client_batches import build_batch
 from tests.loghub_service.kafka.client_frames import decode_response, encode_request
 
-GUARD_S = 120.0  # against a hang
-PROJECT, TOPIC = "demo", "access"
-KEY = AccessKey(key_id="testKeyId", secret="test#Secret")
-READER = AccessKey(key_id="reader", secret="r", projects=frozenset({PROJECT}), rights=frozenset({Right.READ}))
-WRITER = AccessKey(
-    key_id="writer", secret="w", projects=frozenset({PROJECT}), rights=frozenset({Right.WRITE})
-)
-STRANGER = AccessKey(key_id="stranger", secret="s", projects=frozenset({"other"}))
-
-
-class ShiftedClock(SystemClock):
-    """The machine's clock; a test may move it forward."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.ahead_s
-
-    def unix_s(self) -> float:
-        return super().unix_s() + self.ahead_s
+TOPIC = "access"
 
 
 @dataclass

@@ -18,9 +18,8 @@ from typing import Any
 
 import google_crc32c
 
-from loghub.clock import SystemClock
 from loghub.wire.loggroup import Log, append_log
-from loghub_service.access_keys import AccessKey, Right
+from loghub_service.access_keys import AccessKey
 from loghub_service.api.logstores import NewLogstore, create
 from loghub_service.engine import Engine
 from loghub_service.facts import ProjectSaved
@@ -30,18 +29,12 @@ from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from loghub_service.pulsar.store.endpoint import PulsarEndpoint, pulsar_endpoint_of
 from loghub_service.settings import PulsarSettings, ServiceSettings
 from loghub_service.start import open_engine
+from tests.loghub_service.brokers import GUARD_S, KEY, PROJECT, READER, STRANGER, WRITER, ShiftedClock
 from tests.loghub_service.pulsar import official
 
-GUARD_S = 120.0  # against a hang
-PROJECT, LOGSTORE = "demo", "access"
+LOGSTORE = "access"
 TOPIC = f"persistent://public/default/{LOGSTORE}"
 PARTITION = f"{TOPIC}-partition-0"
-KEY = AccessKey(key_id="testKeyId", secret="test#Secret")
-READER = AccessKey(key_id="reader", secret="r", projects=frozenset({PROJECT}), rights=frozenset({Right.READ}))
-WRITER = AccessKey(
-    key_id="writer", secret="w", projects=frozenset({PROJECT}), rights=frozenset({Right.WRITE})
-)
-STRANGER = AccessKey(key_id="stranger", secret="s", projects=frozenset({"other"}))
 NO_REQUEST = (1 << 64) - 1
 EARLIEST, LATEST = (1 << 64) - 1, (1 << 63) - 1
 
@@ -307,19 +300,6 @@ def _message(command: Any, rest: bytes) -> Message:
         payload = payload[single.payload_size :]
     assert not payload
     return Message(command, metadata, tuple(payloads))
-
-
-class ShiftedClock(SystemClock):
-    """The machine's clock; a test may move it forward."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.ahead_s
-
-    def unix_s(self) -> float:
-        return super().unix_s() + self.ahead_s
 
 
 @dataclass
