@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from loghub_service.api import shards
+from loghub_service.append_series import AppendSeries
 from loghub_service.ports import OsDisk
 from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from tests.loghub_service.kafka.broker.test_offsets import of_demo
@@ -379,6 +380,48 @@ def test_a_full_disk_is_an_error_that_passes_and_keeps_the_order(
     ]
     full.clear()
     run(after, tmp_path / "d", limits=QUICK)
+
+
+def test_a_producer_appends_in_one_series_until_all_of_it_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over the next connection: what the thread that appends refuses is not known here yet."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        used: list[AppendSeries] = []
+        held: list[asyncio.Future[int]] = []
+
+        def append(*_: Any, series: AppendSeries, **__: Any) -> "asyncio.Future[int]":
+            used.append(series)
+            held.append(asyncio.get_running_loop().create_future())
+            return held[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(place.engine, "append", append)
+            first, second = await place.client(), await place.client()
+            await first.produce(producer_name="mine")
+            for number in (0, 1):
+                first.publish(number, entry_of(sequence=number))
+            await first.drained()
+            await second.produce(producer_name="mine", epoch=1)
+            second.publish(0, entry_of())
+            second.publish(2, entry_of(sequence=2))
+            await second.drained()
+            assert (len(used), len(set(used))) == (3, 1)
+            for future in held:
+                future.set_exception(OSError(28, "No space left on device"))
+            assert [await refusal(second) for _ in range(2)] == ["PersistenceError"] * 2
+            await second.expect("close_producer")
+            await second.produce(producer_name="mine", epoch=2)
+            second.publish(0, entry_of())
+            await second.drained()
+            assert (len(used), len(set(used))) == (4, 2)
+            held[-1].set_exception(OSError(28, "No space left on device"))
+            await second.expect("close_producer")
+        await second.produce(producer_name="mine", epoch=3)
+        assert place_of(await second.published(0, entry_of())) == (0, 0)
+
+    run(scenario, tmp_path / "d", limits=QUICK)
 
 
 def test_what_is_sent_to_a_shard_that_accepts_no_writes_is_stored_in_a_live_one(tmp_path: Path) -> None:
