@@ -15,6 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from loghub.domain.group import LogShard
+from loghub_service.append_series import AppendSeries
 from loghub_service.catalog import Catalog, Logstore
 from loghub_service.declarations import Declarations
 from loghub_service.dispatch.dispatcher import DispatchContext, Dispatches
@@ -288,12 +289,15 @@ class Engine:
 
     # Log data
 
-    def append(self, log: ShardLog, group: bytes, *, logs: int) -> "asyncio.Future[int]":
+    def append(
+        self, log: ShardLog, group: bytes, *, logs: int, series: AppendSeries | None = None
+    ) -> "asyncio.Future[int]":
         """Append a log group in its stored form (`stored_group`). The order of calls is the order of the
         groups; the future is done when the group is durable and readable, and its result is the group's
-        cursor. It raises OSError if there is no room."""
+        cursor. It raises OSError if there is no room, or was none for an earlier group of the series."""
         new = NewGroup(group=group, logs=logs, received_us=self.now_us())
-        appended = cast("asyncio.Future[int]", self._log_batches.submit(Append(log=log, new=new)))
+        append = Append(log=log, new=new, series=series)
+        appended = cast("asyncio.Future[int]", self._log_batches.submit(append))
         size = raw_size(group)
         appended.add_done_callback(lambda _: self._appended(log, size))
         return appended

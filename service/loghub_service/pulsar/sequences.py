@@ -2,28 +2,25 @@
 again.
 
 A producer numbers its messages at each partition that it addresses, in ascending order and with gaps as it
-likes. So the highest number tells which messages were sent before. Messages that were not stored leave a gap,
-and whatever falls into it may come again, also in other batches than before. All chunks of a message have its
-sequence id, and differ by their own number.
+likes. So the highest number tells which messages were sent before, since none is stored behind one that was
+refused (`AppendSeries`): the client sends all of them again, also in other batches than before. All chunks of
+a message have its sequence id, and differ by their own number.
 
 `changed` returns what the caller persists, and `restore` takes it back, together with what was stored
 afterwards (`LaterSequences`). All of this is bounded by the number of producers that are remembered.
 """
 
 import asyncio
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from loghub_service.append_series import AppendSeries
 from loghub_service.pulsar.origin import PulsarOrigin
 
 # As the chunk of a whole message, and of the last chunk: the message is complete with it.
 COMPLETE = (1 << 31) - 1
-# Of a producer. A full disk makes one gap, however many messages it concerns, and the client fills it, or
-# gives up; more gaps need as many changes between messages that were stored and those that were not.
-_MAX_GAPS = 1000
 
 
 class NamedProducer(NamedTuple):
@@ -40,16 +37,6 @@ class MessageNumber(NamedTuple):
 
     sequence: int
     chunk: int = COMPLETE
-
-
-_BEFORE_ALL = MessageNumber(-1)
-
-
-class _Gap(NamedTuple):
-    """Nothing is stored of the numbers after ``low``, up to ``high``."""
-
-    low: MessageNumber
-    high: MessageNumber
 
 
 class SavedSequence(NamedTuple):
@@ -69,43 +56,13 @@ def number_of(origin: PulsarOrigin) -> MessageNumber:
 
 @dataclass(slots=True)
 class _Sent:
-    """``stored`` is the last number that is durable, ``pushed`` the last one that was appended. ``gaps``
-    below it are ascending, and none touches the next one."""
+    """``stored`` is the last number that is durable, ``pushed`` the last one that was appended, which belongs
+    to ``series``."""
 
     stored: MessageNumber | None = None
     pushed: MessageNumber | None = None
     waiting: "dict[MessageNumber, asyncio.Future[int | None]]" = field(default_factory=dict)
-    gaps: list[_Gap] = field(default_factory=list)
-
-    def gap_of(self, number: MessageNumber) -> int | None:
-        """The index of the gap that has this number."""
-        index = bisect_left(self.gaps, (number,)) - 1
-        return index if index >= 0 and number <= self.gaps[index].high else None
-
-    def push(self, number: MessageNumber, first: int) -> MessageNumber:
-        """A message is on its way, or a batch from a sequence id on. Returns the number after which nothing
-        is stored if this fails."""
-        index = self.gap_of(number)
-        if index is None:
-            low = _BEFORE_ALL if self.pushed is None else self.pushed
-            self.pushed = number
-            return low
-        gap = self.gaps[index]
-        low = max(gap.low, MessageNumber(first - 1))
-        left = (_Gap(gap.low, low), _Gap(number, gap.high))
-        self.gaps[index : index + 1] = [each for each in left if each.low < each.high]
-        return low
-
-    def fail(self, low: MessageNumber, high: MessageNumber) -> None:
-        """Add a gap, as one with those that it touches."""
-        index = bisect_left(self.gaps, (low,))
-        if index < len(self.gaps) and self.gaps[index].low == high:
-            high = self.gaps.pop(index).high
-        if index > 0 and self.gaps[index - 1].high == low:
-            index -= 1
-            low = self.gaps.pop(index).low
-        self.gaps.insert(index, _Gap(low, high))
-        del self.gaps[:-_MAX_GAPS]
+    series: AppendSeries = field(default_factory=AppendSeries)
 
 
 class Sequences:
@@ -126,11 +83,17 @@ class Sequences:
         known = self._known.get(producer)
         return None if known is None or known.stored is None else known.stored.sequence
 
+    def series_of(self, producer: NamedProducer) -> AppendSeries:
+        """The series of a new connection of the producer: the present one while something of it is on its
+        way, and may still be refused."""
+        known = self._known.get(producer)
+        return AppendSeries() if known is None or not known.waiting else known.series
+
     def repeated(self, producer: NamedProducer, number: MessageNumber) -> "asyncio.Future[int | None] | None":
         """Done once the message is durable, if it was sent before: with the ordinal of its log group, or with
         None if that is not known any more. None if the message is new, or was not stored."""
         known = self._known.get(producer)
-        if known is None or known.pushed is None or number > known.pushed or known.gap_of(number) is not None:
+        if known is None or known.pushed is None or number > known.pushed:
             return None
         # Its batch may have had another end, as a client puts together what it sends again.
         later = [sent for sent in known.waiting if sent >= number]
@@ -145,23 +108,22 @@ class Sequences:
         producer: NamedProducer,
         number: MessageNumber,
         stored: "asyncio.Future[int | None]",
-        *,
-        first: int,
+        series: AppendSeries,
     ) -> None:
-        """A message is on its way that `repeated` did not know, or a batch from the sequence id ``first`` on;
-        if it is not stored, it may come again."""
+        """A message was appended that `repeated` did not know; if it is not stored, it may come again."""
         known = self._known.setdefault(producer, _Sent())
-        low = known.push(number, first)
+        before, known.pushed = known.pushed, number
         known.waiting[number] = stored
+        known.series = series
         self._known.move_to_end(producer)
         self._forget_oldest()
-        stored.add_done_callback(lambda done: self._settled(producer, number, low, done))
+        stored.add_done_callback(lambda done: self._settled(producer, number, before, done))
 
     def _settled(
         self,
         producer: NamedProducer,
         number: MessageNumber,
-        low: MessageNumber,
+        before: MessageNumber | None,
         done: "asyncio.Future[int | None]",
     ) -> None:
         known = self._known.get(producer)
@@ -169,7 +131,9 @@ class Sequences:
             return
         del known.waiting[number]
         if done.cancelled() or done.exception() is not None:
-            known.fail(low, number)
+            # Whatever was appended after it is about to be refused, too.
+            if known.pushed is not None and (before is None or before < known.pushed):
+                known.pushed = before
             return
         known.stored = number if known.stored is None else max(known.stored, number)
         self._changed[producer] = None

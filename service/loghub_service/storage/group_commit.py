@@ -24,6 +24,7 @@ from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
 from loghub.clock import Clock
+from loghub_service.append_series import AppendSeries
 from loghub_service.errors import ServiceFault, WriteFailed
 from loghub_service.storage.segment import NewGroup
 from loghub_service.storage.shardlog import NoRoom, ShardLog
@@ -90,6 +91,7 @@ class Append:
 
     log: ShardLog
     new: NewGroup
+    series: AppendSeries | None = None  # all of it that is in one batch goes to one log
 
 
 SYNCS_AT_ONCE = 8  # more concurrent syncs save nothing
@@ -111,8 +113,8 @@ def commit_logs(batch: Sequence[LogItem]) -> Sequence[object]:
     """Commit a batch. The outcome of an append is the group's cursor, the outcome of a task its result.
 
     If there is no room for a new segment, the outcome of the appends that were certainly not written is the
-    OSError. Raises WriteFailed: it is unknown what the kernel has dropped by then, so nothing may be
-    acknowledged afterwards (docs/decisions/storage.md).
+    OSError, and so is the outcome of later appends of their series. Raises WriteFailed: it is unknown what
+    the kernel has dropped by then, so nothing may be acknowledged afterwards (docs/decisions/storage.md).
     """
     outcomes: list[object] = [None] * len(batch)
     appends: dict[int, list[int]] = {}
@@ -179,17 +181,24 @@ def run_together(batch: Sequence[Task]) -> Sequence[object]:
 
 
 def _append(batch: Sequence[LogItem], indexes: list[int], outcomes: list[object]) -> ShardLog:
-    items = [item for item in (batch[index] for index in indexes) if isinstance(item, Append)]
-    log = items[0].log
+    items = [(index, item) for index in indexes if isinstance(item := batch[index], Append)]
+    log = items[0][1].log
+    for index, item in items:
+        if item.series is not None:
+            outcomes[index] = item.series.refused
+    wanted = [(index, item) for index, item in items if outcomes[index] is None]
     # Nothing is written that is not published, because each batch ends with a sync.
     first = log.extent.end_cursor
-    for position, index in enumerate(indexes):
+    for position, (index, _) in enumerate(wanted):
         outcomes[index] = first + position
     try:
-        log.append([item.new for item in items])
+        log.append([item.new for _, item in wanted])
     except NoRoom as error:
-        for index in indexes[error.written :]:
-            outcomes[index] = error.__cause__
+        cause = error.__cause__
+        for index, item in wanted[error.written :]:
+            outcomes[index] = cause
+            if item.series is not None and isinstance(cause, OSError):
+                item.series.refused = cause
     return log
 
 

@@ -1,5 +1,6 @@
 """Pulsar clients as a scenario sees them: the producers, consumers and readers that a program holds."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -58,6 +59,13 @@ class Message:
 
 def values(messages: Iterable[Message]) -> list[str | None]:
     return [message.value for message in messages]
+
+
+def long_value(start: str, size: int) -> str:
+    """How a consumer shows a message of this size that begins with ``start``."""
+    missing = size - len(start)
+    payload = (start + "".join(f"{number:010}" for number in range(missing // 10 + 1)))[:size]
+    return f"sha256:{hashlib.sha256(payload.encode()).hexdigest()}:{size}"
 
 
 @dataclass

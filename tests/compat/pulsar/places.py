@@ -197,13 +197,21 @@ def a_place(made: Place) -> Iterator[Place]:
 
 
 @contextmanager
-def a_service_place(folder: Path, *, extra: tuple[str, ...] = (), port: int = 0) -> Iterator[ServicePlace]:
-    """A service with the project ``demo``. ``extra`` are arguments; it keeps its port over restarts."""
+def a_service_place(
+    folder: Path,
+    *,
+    extra: tuple[str, ...] = (),
+    port: int = 0,
+    module: str = "loghub_service",
+    environment: dict[str, str] | None = None,
+) -> Iterator[ServicePlace]:
+    """A service with the project ``demo``. ``extra`` are arguments; it keeps its port over restarts.
+    ``module`` is the program, ``environment`` are further variables of it."""
     folder.mkdir(parents=True, exist_ok=True)
     port_file = folder / "pulsar-port"
     listen = f"127.0.0.1:{port or free_port()}"
     arguments = ("--pulsar", listen, "--pulsar-port-file", str(port_file))
-    service = ServiceProcess(folder, extra=(*arguments, *extra))
+    service = ServiceProcess(folder, extra=(*arguments, *extra), module=module, environment=environment)
     service.start()
     try:
         wait_until(port_file.exists, "the Pulsar endpoint")

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from loghub.domain.subscription import SubscriptionType
+from loghub.wire.subscriptions import SubscriptionSpec
+from loghub_service.subscriptions import COLLECT_S
 from tests.compat.pulsar.client_programs import LANGUAGES, RefusedError
 from tests.compat.pulsar.clients import Sent, values
 from tests.compat.pulsar.places import ServicePlace, a_service_place
 from tests.compat.representatives import representative
+from tests.support import wait_until
 
 pytestmark = pytest.mark.long
+SHARED = SubscriptionSpec(type=SubscriptionType.SHARED)
 MANY = pytest.param(100, marks=pytest.mark.deep(minutes=5))
 
 
@@ -53,6 +58,48 @@ def test_an_ack_with_a_receipt_outlives_the_service_and_nothing_else_is_lost(
         outcomes = producer.sent(sending)
         stored.update(name for name, one in zip(names, outcomes, strict=True) if isinstance(one, Sent))
     assert len(stored) == 20 * rounds
+    producer.send("the last")
+    successor = client.consumer(topic, type="Shared")
+    rest = values(successor.receive_until("the last", most=20 * rounds))
+    assert settled.isdisjoint(rest)
+    assert stored - settled - unsure <= set(rest)
+    assert len(rest) == len(set(rest))
+
+
+@representative("language", LANGUAGES, "python")
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.deep(minutes=2))])
+def test_of_acks_without_receipts_only_the_last_ones_are_lost_with_the_service(
+    place: ServicePlace, language: str, rounds: int
+) -> None:
+    """The library collects them for some time, and then the service does. Each round has a consumer of its
+    own, since a library may keep a copy of what it had before."""
+    topic, client = place.topic(), place.client(language)
+    logstore = topic.removesuffix(place.suffix)
+    producer = place.client("python").producer(topic, batch=5, delayMs=1)
+    stored, settled, unsure = set[str | None](), set[str | None](), set[str | None]()
+
+    def acknowledged() -> int:
+        return place.http.subscription_status(logstore, "s").acknowledged_logs
+
+    for number in range(rounds):
+        names = [f"{number} {message}" for message in range(20)]
+        producer.send(*names)
+        stored.update(names)
+        consumer = client.consumer(topic, type="Shared")
+        messages = consumer.receive(12)
+        assert settled.isdisjoint(values(messages))
+        early, late = messages[:4], messages[4:8]
+        before = acknowledged()
+        consumer.ack(*early)
+        wait_until(lambda before=before: acknowledged() >= before + 4, "the acks at the service")  # type: ignore[misc]
+        time.sleep(2 * COLLECT_S)  # it has begun to save them by then
+        place.http.create_subscription(logstore, f"after-{number}", SHARED)
+        settled.update(values(early))
+        consumer.ack(*late)
+        unsure.update(values(late))
+        place.service.kill9()
+        place.service.start()
+        consumer.close()
     producer.send("the last")
     successor = client.consumer(topic, type="Shared")
     rest = values(successor.receive_until("the last", most=20 * rounds))

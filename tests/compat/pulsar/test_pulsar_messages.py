@@ -1,6 +1,5 @@
 """What is in a message for unmodified Pulsar clients: its fields, codecs, chunks and sequence."""
 
-import hashlib
 import re
 import time
 
@@ -16,7 +15,8 @@ from loghub_service.pulsar.wire.producers import (
     MessageMetadata,
 )
 from tests.compat.pulsar.client_programs import LANGUAGES
-from tests.compat.pulsar.clients import values
+from tests.compat.pulsar.clients import long_value, values
+from tests.compat.pulsar.cutting_proxy import cutting_proxy
 from tests.compat.pulsar.places import Place
 from tests.compat.representatives import representative
 from tests.loghub.expensive_pulsar import PulsarConnection
@@ -26,13 +26,6 @@ pytestmark = pytest.mark.long
 MIB = 1 << 20
 CODECS = ("LZ4", "ZLIB", "ZSTD", "SNAPPY")
 EVENT_MS = 1_700_000_000_123
-
-
-def long_value(start: str, size: int) -> str:
-    """How a consumer shows a message of this size that begins with ``start``."""
-    missing = size - len(start)
-    payload = (start + "".join(f"{number:010}" for number in range(missing // 10 + 1)))[:size]
-    return f"sha256:{hashlib.sha256(payload.encode()).hexdigest()}:{size}"
 
 
 @representative("language", LANGUAGES, "java")
@@ -157,6 +150,25 @@ def test_a_producer_with_a_name_goes_on_with_its_sequence(place: Place, language
     second.send({"value": "again", "sequence": 5}, {"value": "six", "sequence": 6})
     client.producer(topic, name="another").send({"value": "the last", "sequence": 1})
     assert values(client.consumer(topic).receive_until("the last")) == ["one", "five", "six"]
+
+
+@representative("language", LANGUAGES, "python")
+@pytest.mark.parametrize("batch", [0, pytest.param(20, marks=pytest.mark.deep)], ids=["alone", "batched"])
+def test_a_producer_that_is_cut_off_at_its_receipts_stores_each_message_once_and_in_order(
+    place: Place, language: str, batch: int
+) -> None:
+    """It sends again what is stored already, as it cannot know that."""
+    topic = place.partition()
+    cuts = (300, 600) if not batch else (15, 30)
+    with cutting_proxy(place.url, receipts=cuts) as proxy:
+        client = place.client(language, url=proxy.url)
+        producer = client.producer(topic, name="writer", batch=batch, delayMs=1, sendTimeoutMs=180_000)
+        names = [f"{number}" for number in range(1000)]
+        producer.send(*names)
+        assert proxy.cuts == 2
+        producer.send("the last")
+        consumer = place.client("python").consumer(topic)
+        assert values(consumer.receive_until("the last", most=2000)) == names
 
 
 @representative("language", LANGUAGES, "java")

@@ -33,13 +33,13 @@ async def send(sequences: Sequences, producer: NamedProducer, *numbers: MessageN
 
 
 def append(
-    sequences: Sequences, producer: NamedProducer, number: MessageNumber | int, *, first: int | None = None
+    sequences: Sequences, producer: NamedProducer, number: MessageNumber | int
 ) -> "asyncio.Future[int | None]":
-    """A message on its way, or a batch from a number on."""
+    """A message on its way, of a producer that goes on."""
     numbered = MessageNumber(number) if isinstance(number, int) else number
     assert sequences.repeated(producer, numbered) is None
     stored: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    sequences.sent(producer, numbered, stored, first=numbered.sequence if first is None else first)
+    sequences.sent(producer, numbered, stored, sequences.series_of(producer))
     return stored
 
 
@@ -81,84 +81,88 @@ def test_what_is_on_its_way_is_waited_for() -> None:
     on_loop(scenario)
 
 
-@pytest.mark.parametrize("cancelled", [True, False])
-def test_what_was_not_stored_may_come_again_although_later_messages_were(cancelled: bool) -> None:
-    async def scenario() -> None:
-        sequences = Sequences(10)
-        failing = append(sequences, A, 3)
-        await send(sequences, A, 4)
-        failing.cancel() if cancelled else failing.set_exception(OSError())
-        await asyncio.sleep(0)
-        assert is_known(sequences, A, 4)
-        await send(sequences, A, 3)
-        assert is_known(sequences, A, 3)
-        assert sequences.last_stored(A) == 4
-
-    on_loop(scenario)
-
-
-async def fail(*failing: "asyncio.Future[int | None]") -> None:
+async def fail(*failing: "asyncio.Future[int | None]", cancelled: bool = False) -> None:
     for each in failing:
-        each.set_exception(OSError())
-        each.exception()
+        if cancelled:
+            each.cancel()
+        else:
+            each.set_exception(OSError())
+            each.exception()
     await asyncio.sleep(0)
 
 
-def test_all_messages_that_a_full_disk_refused_may_come_again_however_many() -> None:
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_what_was_not_stored_may_come_again_in_other_batches(cancelled: bool) -> None:
     async def scenario() -> None:
         sequences = Sequences(10)
         await send(sequences, A, 5)
-        await fail(*[append(sequences, A, number) for number in range(10, 30_000, 10)])
-        assert is_known(sequences, A, 5)
-        await send(sequences, A, 10, 20, 30, 29_990)
-        assert [is_known(sequences, A, each) for each in (30, 40, 29_980, 29_990)] == [
-            True,
-            False,
-            False,
-            True,
-        ]
+        failing = [append(sequences, A, number) for number in (9, 12, 20)]
+        await fail(*failing, cancelled=cancelled)
+        assert [is_known(sequences, A, number) for number in (5, 6, 9, 20)] == [True, False, False, False]
+        assert sequences.last_stored(A) == 5
+        await send(sequences, A, 7, 15)
+        assert [is_known(sequences, A, number) for number in (7, 15, 16)] == [True, True, False]
 
     on_loop(scenario)
 
 
-def test_a_batch_that_was_not_stored_may_come_again_in_other_batches() -> None:
+def test_a_failure_is_noticed_while_the_client_sends_again() -> None:
+    """Over another connection, before it is known that what came behind it is refused, too."""
+
     async def scenario() -> None:
         sequences = Sequences(10)
-        await fail(append(sequences, A, 9, first=0))
-        await send(sequences, A, 0, 1)
-        await fail(append(sequences, A, 6, first=2))
-        assert [is_known(sequences, A, each) for each in range(10)] == [True] * 2 + [False] * 8
-        await send(sequences, A, 4, 3, 2)
-        append(sequences, A, 9, first=5).set_result(None)
+        first, second, third = (append(sequences, A, number) for number in (1, 2, 3))
+        await fail(first)
+        again = append(sequences, A, 1)
+        await fail(second, third)
+        assert sequences.repeated(A, MessageNumber(1)) is again
+        assert sequences.repeated(A, MessageNumber(2)) is None
+        again.set_result(None)
         await asyncio.sleep(0)
-        assert all(is_known(sequences, A, each) for each in (0, 1, 2, 3, 4, 9))
-        assert sequences.last_stored(A) == 9
+        assert [is_known(sequences, A, number) for number in (1, 2)] == [True, False]
 
     on_loop(scenario)
 
 
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.booleans()), max_size=30))
-def test_no_message_is_known_that_was_not_stored(sends: list[tuple[int, int, bool]]) -> None:
-    """Messages and batches in any order, of which any may fail: a failure takes from no number the right to
-    come again."""
+def test_a_new_connection_continues_the_series_of_what_is_on_its_way() -> None:
+    """Otherwise it could store something behind a message of the earlier one that is refused just now."""
 
     async def scenario() -> None:
         sequences = Sequences(10)
-        failed: set[int] = set()  # that were not known, and are not stored since then
-        for first, count, fails in sends:
-            batch = range(first, first + count)
-            if sequences.repeated(A, MessageNumber(batch[-1])) is not None:
-                continue
-            new = [number for number in batch if not is_known(sequences, A, number)]
-            sending = append(sequences, A, batch[-1], first=first)
-            if fails:
-                await fail(sending)
-                failed.update(new)
-            else:
-                sending.set_result(None)
-                await asyncio.sleep(0)
-                failed.difference_update(batch)
-            assert not [number for number in failed if is_known(sequences, A, number)]
+        assert sequences.series_of(A) is not sequences.series_of(A)
+        first, second = append(sequences, A, 1), append(sequences, A, 2)
+        series = sequences.series_of(A)
+        assert sequences.series_of(A) is series
+        assert sequences.series_of(B) is not series
+        await fail(first)
+        assert sequences.series_of(A) is series
+        await fail(second)
+        assert sequences.series_of(A) is not series
+
+    on_loop(scenario)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.booleans()), max_size=30))
+def test_no_message_is_known_that_was_not_stored(sends: list[tuple[int, int, bool]]) -> None:
+    """Runs of messages with gaps between their numbers: each run is stored up to a message, and the client
+    sends the rest again with the next run."""
+
+    async def scenario() -> None:
+        sequences = Sequences(10)
+        stored, pending, last = set[int](), list[int](), 0
+        for count, step, fails in [*sends, (1, 1, False)]:
+            pending += range(last + step, last + step * count + 1, step)
+            last = pending[-1]
+            sending = [append(sequences, A, number) for number in pending]
+            kept = len(pending) // 2 if fails else len(pending)
+            for future in sending[:kept]:
+                future.set_result(None)
+            await fail(*sending[kept:])
+            stored.update(pending[:kept])
+            del pending[:kept]
+            assert [number for number in pending if is_known(sequences, A, number)] == []
+            assert all(is_known(sequences, A, number) for number in stored)
+            assert sequences.last_stored(A) == max(stored, default=None)
 
     on_loop(scenario)
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from loghub_service.append_series import AppendSeries
 from loghub_service.errors import WriteFailed
 from loghub_service.storage.group_commit import Append, commit_logs, run_tasks
 from loghub_service.storage.segment import NewGroup
@@ -22,8 +23,8 @@ def _opened(disk: SimDisk, shard: int = 0) -> ShardLog:
     return open_log(disk, folder=f"/logs/1/{shard}", birth=birth, segment_bytes=SEGMENT_BYTES)[0]
 
 
-def _append(log: ShardLog, group: bytes) -> Append:
-    return Append(log=log, new=NewGroup(group=group, logs=1, received_us=100))
+def _append(log: ShardLog, group: bytes, series: AppendSeries | None = None) -> Append:
+    return Append(log=log, new=NewGroup(group=group, logs=1, received_us=100), series=series)
 
 
 def test_without_disk_space_only_unwritten_groups_are_refused() -> None:
@@ -43,6 +44,23 @@ def test_without_disk_space_only_unwritten_groups_are_refused() -> None:
     assert [isinstance(outcome, OSError) for outcome in outcomes] == [False, True, False, True]
     assert full.extent.end_cursor == 1002
     assert other.extent.end_cursor == 1002
+
+
+def test_nothing_of_a_series_is_written_behind_what_found_no_room() -> None:
+    """Not in a later batch either, which the sender had sent before it could know, and where it would fit."""
+    disk = SimDisk()
+    log = _opened(disk)
+    series, other = AppendSeries(), AppendSeries()
+    assert commit_logs([_append(log, b"first", series)]) == [1000]
+    disk.fail = {"allocate"}
+    batch = [_append(log, b"fits", series), _append(log, b"x" * SEGMENT_BYTES, series)]
+    assert [type(outcome) for outcome in commit_logs(batch)] == [int, OSError]
+    disk.fail = set()
+    batch = [_append(log, b"of another", other), _append(log, b"behind", series), _append(log, b"alone")]
+    outcomes = commit_logs(batch)
+    assert (outcomes[0], type(outcomes[1]), outcomes[2]) == (1002, OSError, 1003)
+    assert [type(outcome) for outcome in commit_logs([_append(log, b"late", series)])] == [OSError]
+    assert commit_logs([_append(log, b"again", AppendSeries())]) == [1004]
 
 
 @pytest.mark.parametrize("step", ["create", "allocate", "write", "sync", "rename", "sync_dir"])

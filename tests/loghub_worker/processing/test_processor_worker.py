@@ -251,10 +251,11 @@ class Acknowledging(Processor):
 """
 
 
-def test_workers_of_a_subscription_lose_nothing_when_one_is_killed(
-    tmp_path: Path,
+@pytest.mark.parametrize(("shards", "count"), [(1, 2), pytest.param(2, 6, marks=pytest.mark.deep)])
+def test_more_workers_than_shards_share_a_subscription_and_lose_nothing_when_one_is_killed(
+    tmp_path: Path, shards: int, count: int
 ) -> None:
-    with site(tmp_path) as on:
+    with site(tmp_path, shards=shards) as on:
         spec = SubscriptionSpec(type=SubscriptionType.SHARED)
         changes = {
             "factory": "mine:Acknowledging",
@@ -266,12 +267,21 @@ def test_workers_of_a_subscription_lose_nothing_when_one_is_killed(
         first = on.start(**changes)
         wait_until(lambda: reason(first) == "SubscriptionNotFound", "the reason")
         on.client.create_subscription(LOGSTORE, GROUP, spec)
-        wait_until(lambda: len(first.shards) == SHARDS, "all shards in one worker")
-        second = on.workers.start("w-1", on.config(**changes))
-        wait_until(lambda: len(second.shards) == SHARDS, "and in the other one")
+        others = [on.workers.start(f"w-{number}", on.config(**changes)) for number in range(1, count)]
+        for worker in (first, *others):
+            wait_until(lambda worker=worker: len(worker.shards) == shards, "all shards in each worker")  # type: ignore[misc]
+
+        def busy() -> int:
+            """The processes that have processed logs."""
+            return len({line[0] for line in on.lines()})
+
+        def are_all_busy() -> bool:
+            on.producer.put(groups=10, logs=5)
+            return busy() == count
+
+        wait_until(are_all_busy, "logs in each worker")
         on.producer.put(groups=100, logs=5)
-        wait_until(lambda: on.processed().total() > 0, "the first logs")
-        second.kill_all()
+        others[0].kill_all()
         on.producer.put(groups=100, logs=5)
 
         def backlog() -> int | None:
@@ -281,5 +291,5 @@ def test_workers_of_a_subscription_lose_nothing_when_one_is_killed(
         assert set(on.processed()) == set(on.producer.sent)
         first.drain_file.write_text(DRAIN_REQUESTED)
         wait_until(lambda: first.phase == "left", "the worker to leave")
-        assert on.client.subscription_status(LOGSTORE, GROUP).consumers == ()
-        assert first.end(signal.SIGTERM) == 0
+        assert len(on.client.subscription_status(LOGSTORE, GROUP).consumers) == count - 2
+        assert {worker.end(signal.SIGTERM) for worker in (first, *others[1:])} == {0}

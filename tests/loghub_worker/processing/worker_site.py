@@ -72,7 +72,7 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, *, metrics: bool = False) -> Iterator[Site]:
+def site(folder: Path, *, metrics: bool = False, shards: int = SHARDS) -> Iterator[Site]:
     """With `metrics`, the only worker serves them at an address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -81,7 +81,7 @@ def site(folder: Path, *, metrics: bool = False) -> Iterator[Site]:
     if metrics:
         variables["LOGHUB_METRICS_ADDRESS"] = address
     with running_service(folder / "service") as service:
-        client = prepare(service, shards=SHARDS)
+        client = prepare(service, shards=shards)
         with worker_processes(folder, service, variables) as workers:
             yield Site(folder, service, client, workers, Producer(client), address)
         client.close()

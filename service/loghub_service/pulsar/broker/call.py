@@ -94,7 +94,7 @@ class EntryCache:
             self.used -= found[1]
 
 
-class RefusedLogins:
+class LoggedRefusals:
     """Which refusals are worth a line of the log: clients try again forever, several times in a second."""
 
     _EVERY_S = 60.0
@@ -105,7 +105,7 @@ class RefusedLogins:
         self._logged_s: OrderedDict[Hashable, float] = OrderedDict()
 
     def is_news(self, who: Hashable) -> bool:
-        """Whether no refusal of this client was logged within the last minute."""
+        """Whether no refusal of this one was logged within the last minute."""
         now_s = self._clock.monotonic_s()
         last_s = self._logged_s.get(who)
         if last_s is not None and now_s - last_s < self._EVERY_S:
@@ -141,7 +141,7 @@ class PulsarBroker:
     stalled: StalledClients
     counts: PulsarCounts
     cache: EntryCache
-    refused: RefusedLogins
+    refused: LoggedRefusals
     sequences: Sequences
     decoding: DecodingTurns
     numbers: Iterator[int]  # of consumers

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from loghub_service.append_series import AppendSeries
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.producer_access import PartitionProducers
 from loghub_service.pulsar.broker.refusals import RefusedCommand
@@ -60,12 +61,19 @@ class PulsarProducer:
         self.schema_version = b""
         self.is_open = True
         self.is_ready = False
+        self.has_failed = False  # a message of it was refused
+        self.series: AppendSeries | None = None  # from its first message on
         self.turns = AnswerTurns()
 
     @property
     def place(self) -> tuple[int, int]:
         """The partition that it addresses. Its logs are there under every name of the topic."""
         return self.key.topic, self.shard
+
+    @property
+    def may_store(self) -> bool:
+        """Whether it is the turn of its messages, and none was refused."""
+        return self.is_open and self.is_ready and not self.has_failed
 
     def begin(self, epoch_saved: "asyncio.Future[object] | None") -> None:
         """Let the producer send from now on; the client is answered once its topic epoch is durable."""
@@ -100,6 +108,10 @@ class PulsarProducer:
     def fence(self) -> None:
         """Another producer has taken over: the client connects this one again, and gets the reason then."""
         self.end()
+        self.say_closed()
+
+    def say_closed(self) -> None:
+        """The client connects it again."""
         self.session.send(CommandCloseProducer(producer_id=self.producer_id, request_id=NO_REQUEST))
 
     def refuse(self) -> None:

@@ -6,16 +6,19 @@ Java's client takes another one for an error. A message that a producer with a n
 again (`loghub_service.pulsar.sequences`): its receipt has an id that stands for no message.
 
 Most clients answer an error by sending the same message again at once. So errors are delayed, which also
-holds back the receipts behind them.
+holds back the receipts behind them. A producer with a message that was refused stores nothing more and is
+closed with the error: its client sends whatever it has no receipt for over the next one, in its order.
 """
 
 import asyncio
-from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
+from typing import TypeAlias
 
 import structlog
 
 from loghub.domain.subscription import SubscriptionType
+from loghub_service.append_series import AppendSeries
 from loghub_service.connections.service_ports import Access
 from loghub_service.connections.turns import Need
 from loghub_service.kafka.records.record_forms import addressed
@@ -26,7 +29,7 @@ from loghub_service.pulsar.broker.producer import PulsarProducer
 from loghub_service.pulsar.broker.refusals import RefusedCommand
 from loghub_service.pulsar.broker.schemas import version_bytes, version_of
 from loghub_service.pulsar.broker.session import AddressedTopic, PulsarSession
-from loghub_service.pulsar.records.sends import SendSource, SentGroup, open_send, read_send
+from loghub_service.pulsar.records.sends import SendSource, open_send, read_send
 from loghub_service.pulsar.sequences import NamedProducer, number_of
 from loghub_service.pulsar.wire.errors import RefusedMessage, ServerError
 from loghub_service.pulsar.wire.frames import MessageEntry
@@ -41,6 +44,8 @@ from loghub_service.pulsar.wire.session import CommandSuccess
 from loghub_service.pulsar.wire.values import EARLIEST, MessageIdData
 from loghub_service.subscription.state import SubscriptionSettings
 
+Stored: TypeAlias = asyncio.Future[int | None]  # the ordinal of the log group; None: stored before
+Outcome: TypeAlias = Stored | RefusedCommand
 _log = structlog.get_logger("loghub_service.pulsar")
 _MAX_NAME = 256  # characters of a producer's name
 # The id in the receipt of a message that was stored before: it stands for none.
@@ -54,10 +59,12 @@ _LOG_BYTES = 64  # more than a log has besides the fields of its message: time, 
 async def create_producer(session: PulsarSession, command: CommandProducer) -> Complete | None:
     session.check_may(Access.WRITE)
     known = session.producers.get(command.producer_id)
-    if known is not None:
+    if known is not None and not known.has_failed:
         # A client that takes it for disconnected asks again on the same connection.
         known.request_id = command.request_id
         return _created(known, None)
+    if known is not None:
+        known.close()
     _check(command)
     session.check_room()
     named = await session.topic_or_new(command.topic)
@@ -125,51 +132,65 @@ async def send(session: PulsarSession, sent: tuple[CommandSend, memoryview]) -> 
     receipt for over the next one."""
     command, entry = sent
     producer = session.producers.get(command.producer_id)
-    if producer is None or not producer.is_ready:
+    if producer is None or not producer.may_store:
         return None
+    outcome: Outcome
     try:
         stored = await _store(producer, command, open_send(command, entry))
+        if stored is None:
+            return None
+        outcome = stored
     except RefusedMessage as error:
-        return _answer(producer, command, RefusedCommand(error.code, str(error)))
+        outcome = RefusedCommand(error.code, str(error))
     except RefusedCommand as error:
-        return _answer(producer, command, error)
-    return _answer(producer, command, stored)
+        outcome = error
+    if isinstance(outcome, RefusedCommand):
+        producer.has_failed = True
+    # The turn of the answer is settled now.
+    return _answer(producer, command, outcome, *producer.turns.next())
 
 
-def _answer(
-    producer: PulsarProducer, command: CommandSend, outcome: "asyncio.Future[int | None] | RefusedCommand"
-) -> Complete:
-    """Give the answer in its turn, which is settled now."""
-    return _answered(producer, command, outcome, *producer.turns.next())
-
-
-async def _answered(
+async def _answer(
     producer: PulsarProducer,
     command: CommandSend,
-    outcome: "asyncio.Future[int | None] | RefusedCommand",
+    outcome: Outcome,
     previous: "asyncio.Future[None] | None",
     mine: "asyncio.Future[None]",
 ) -> None:
-    session = producer.session
     try:
         try:
             if isinstance(outcome, RefusedCommand):
                 raise outcome
             ordinal = await asyncio.shield(outcome)
         except RefusedCommand as error:
-            _log.info("message refused", topic=producer.topic.name, reason=str(error))
-            if error.code is not ServerError.CHECKSUM_ERROR:
-                await asyncio.sleep(session.broker.limits.send_error_delay_s)
-            if previous is not None:
-                await asyncio.shield(previous)
-            session.refuse(command, error)
+            producer.has_failed = True
+            await _refuse(producer, command, error, previous)
             return
         if previous is not None:
             await asyncio.shield(previous)
-        session.send(_receipt(producer, command, ordinal))
+        producer.session.send(_receipt(producer, command, ordinal))
     finally:
         if not mine.done():
             mine.set_result(None)
+
+
+async def _refuse(
+    producer: PulsarProducer,
+    command: CommandSend,
+    error: RefusedCommand,
+    previous: "asyncio.Future[None] | None",
+) -> None:
+    broker, topic = producer.session.broker, producer.topic
+    if broker.refused.is_news((topic.id, error.code)):
+        _log.warning("message refused", topic=topic.name, reason=str(error))
+    if error.code is not ServerError.CHECKSUM_ERROR:
+        await asyncio.sleep(broker.limits.send_error_delay_s)
+    if previous is not None:
+        await asyncio.shield(previous)
+    producer.session.refuse(command, error)
+    if producer.is_open:
+        producer.close()
+        producer.say_closed()
 
 
 def _receipt(producer: PulsarProducer, command: CommandSend, ordinal: int | None) -> CommandSendReceipt:
@@ -184,11 +205,10 @@ def _receipt(producer: PulsarProducer, command: CommandSend, ordinal: int | None
     )
 
 
-async def _store(
-    producer: PulsarProducer, command: CommandSend, opened: MessageEntry
-) -> "asyncio.Future[int | None]":
+async def _store(producer: PulsarProducer, command: CommandSend, opened: MessageEntry) -> Stored | None:
     """Append the message, or find it among those that were sent before. The result is the ordinal of its log
-    group, and None if it was stored before. Raises RefusedCommand and RefusedMessage."""
+    group, and None if it was stored before. No future if the producer was closed meanwhile. Raises
+    RefusedCommand and RefusedMessage."""
     broker = producer.session.broker
     source = SendSource(
         producer=producer.name,
@@ -201,55 +221,31 @@ async def _store(
     work = partial(read_send, command, opened, source)
     sent = await broker.decoding.run(need, work, lambda sent: len(sent.group))
     give_back = partial(broker.decoding.release, len(sent.group))
-    try:
-        return await _append(producer, sent, give_back)
-    except BaseException:
-        give_back()
-        raise
-
-
-async def _append(
-    producer: PulsarProducer, sent: SentGroup, give_back: Callable[[], None]
-) -> "asyncio.Future[int | None]":
-    broker, topic = producer.session.broker, producer.topic
-    stored: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    if producer.is_named:
+    with ExitStack() as unless_appended:
+        unless_appended.callback(give_back)
+        partition = await producer.topic.open_partition(producer.shard, is_named=producer.is_named)
+        if not producer.may_store:
+            return None
+        # Nothing is awaited between looking for the message and appending it.
+        series = _series_of(producer)
         number = number_of(sent.origin)
-        repeated = broker.sequences.repeated(producer.key, number)
+        repeated = broker.sequences.repeated(producer.key, number) if producer.is_named else None
         if repeated is not None:
-            give_back()
             return repeated
-        broker.sequences.sent(producer.key, number, stored, first=sent.origin.sequence)
-    try:
-        appended = await topic.append(producer.shard, sent.group, logs=sent.logs, origin=sent.origin)
-    except BaseException as error:
-        _fail(stored, error if isinstance(error, RefusedCommand) else _not_appended())
-        raise
-
-    def settle(appended: "asyncio.Future[int]") -> None:
-        give_back()
-        error = _not_appended() if appended.cancelled() else appended.exception()
-        if error is None:
-            stored.set_result(appended.result())
-        else:
-            _fail(stored, error)
-
-    appended.add_done_callback(settle)
+        stored = partition.append(sent.group, logs=sent.logs, origin=sent.origin, series=series)
+        unless_appended.pop_all()
+    stored.add_done_callback(lambda _: give_back())
+    if producer.is_named:
+        broker.sequences.sent(producer.key, number, stored, series)
     broker.counts.produced_logs += sent.logs
     return stored
 
 
-def _not_appended() -> RefusedCommand:
-    """Clients send the message again. Each failure is an error of its own, since one keeps what raised it."""
-    return RefusedCommand(
-        ServerError.PERSISTENCE_ERROR, "the connection ended before the message was ordered"
-    )
-
-
-def _fail(stored: "asyncio.Future[int | None]", error: BaseException) -> None:
-    """Another connection that has sent the same message again may wait for it, and must be answered."""
-    stored.set_exception(error)
-    stored.exception()  # nobody has to ask for it
+def _series_of(producer: PulsarProducer) -> AppendSeries:
+    if producer.series is None:
+        known = producer.session.broker.sequences
+        producer.series = known.series_of(producer.key) if producer.is_named else AppendSeries()
+    return producer.series
 
 
 def need_of(opened: MessageEntry, *, max_bytes: int) -> Need:

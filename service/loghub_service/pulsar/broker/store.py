@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from loghub_service.append_series import AppendSeries
 from loghub_service.connections.service_ports import Access
 from loghub_service.dispatch.ports import SavedSubscription, SubscribedLogs
 from loghub_service.kafka.records.record_forms import RecordForm
@@ -18,6 +19,16 @@ from loghub_service.subscription.events import ShardStart
 from loghub_service.subscription.state import SubscriptionSettings
 
 T = TypeVar("T")
+
+
+class OpenPartition(Protocol):
+    """A partition that is written to, until the next await."""
+
+    def append(
+        self, group: bytes, *, logs: int, origin: PulsarOrigin, series: AppendSeries
+    ) -> "asyncio.Future[int | None]":
+        """Append a log group. The future is done when it is durable, with its ordinal. It raises
+        RefusedCommand if there is no room, or was none for an earlier log group of the series."""
 
 
 class PulsarTopic(SubscribedLogs, Protocol):
@@ -38,12 +49,9 @@ class PulsarTopic(SubscribedLogs, Protocol):
         """What ``make`` makes in a thread of the newest log group of which it makes something, among the last
         thousand; None if there is none. Raises Unreadable."""
 
-    async def append(
-        self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
-    ) -> "asyncio.Future[int]":
-        """Append a log group to the addressed shard, or to a live one in its place. Returns once the order is
-        settled; the future is done when the group is durable, with its ordinal. Raises RefusedCommand, as the
-        future does."""
+    async def open_partition(self, shard: int, *, is_named: bool) -> OpenPartition:
+        """The addressed shard, or the live one in its place. ``is_named``: what a producer with a name of its
+        own appends is known after a restart. Raises RefusedCommand."""
 
     def schema(self, version: int | None) -> tuple[int, bytes] | None:
         """A schema and its version, the newest one without a version; None if there is none."""

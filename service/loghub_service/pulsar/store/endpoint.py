@@ -19,10 +19,10 @@ from loghub_service.http.server import Shared
 from loghub_service.messages import MemoryBudget
 from loghub_service.pulsar.broker.call import (
     EntryCache,
+    LoggedRefusals,
     PulsarBroker,
     PulsarBrokerLimits,
     PulsarCounts,
-    RefusedLogins,
 )
 from loghub_service.pulsar.broker.connection import PulsarConnection
 from loghub_service.pulsar.broker.handlers import HANDLERS
@@ -143,7 +143,7 @@ def pulsar_endpoint_of(
         stalled=StalledClients(engine.clock, grace_s=limits.unread_grace_s),
         counts=PulsarCounts(),
         cache=EntryCache(limits.cache_bytes),
-        refused=RefusedLogins(engine.clock),
+        refused=LoggedRefusals(engine.clock),
         sequences=engine.producers.sequences,
         decoding=DecodingTurns(decoded, partial(in_turn, engine.checking)),
         numbers=engine.dispatches.numbers,

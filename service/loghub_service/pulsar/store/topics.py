@@ -12,6 +12,7 @@ from loghub.wire.errors import Code, LogHubError
 from loghub_service.api import logstores
 from loghub_service.api.logstores import DEFAULT_TTL_DAYS, NewLogstore
 from loghub_service.api.topics import partition_to_write
+from loghub_service.append_series import AppendSeries
 from loghub_service.connections.turns import in_turn
 from loghub_service.declarations import TooManySchemas
 from loghub_service.durable_steps import converted
@@ -61,6 +62,24 @@ def _of_append(error: BaseException) -> RefusedCommand:
     return RefusedCommand(ServerError.UNKNOWN_ERROR, "storage failed, the service stops")
 
 
+class LiveShard:
+    """A shard that accepts writes (`loghub_service.pulsar.broker.store.OpenPartition`)."""
+
+    def __init__(self, engine: Engine, log: ShardLog) -> None:
+        self._engine = engine
+        self._log = log
+
+    def append(
+        self, group: bytes, *, logs: int, origin: PulsarOrigin, series: AppendSeries
+    ) -> "asyncio.Future[int | None]":
+        stored = with_pulsar_origin(group, origin)
+        cursor = self._engine.append(self._log, stored, logs=logs, series=series)
+        return converted(cursor, self._ordinal, _of_append)
+
+    def _ordinal(self, cursor: int) -> int | None:
+        return ordinal_at(self._log, cursor)
+
+
 class LogstoreWithShards(SubscribedLogstore):
     """One logstore as a topic (`loghub_service.pulsar.broker.store.PulsarTopic`)."""
 
@@ -71,13 +90,10 @@ class LogstoreWithShards(SubscribedLogstore):
     def in_form(self, form: RecordForm) -> "LogstoreWithShards":
         return LogstoreWithShards(self._engine, self._store, form)
 
-    async def append(
-        self, shard: int, group: bytes, *, logs: int, origin: PulsarOrigin
-    ) -> "asyncio.Future[int]":
+    async def open_partition(self, shard: int, *, is_named: bool) -> LiveShard:
         with as_refusals():
-            log = await partition_to_write(self._engine, self._store, shard, is_remembered=origin.is_named)
-        cursor = self._engine.append(log, with_pulsar_origin(group, origin), logs=logs)
-        return converted(cursor, lambda at: ordinal_at(log, at), _of_append)
+            log = await partition_to_write(self._engine, self._store, shard, is_remembered=is_named)
+        return LiveShard(self._engine, log)
 
     def schema(self, version: int | None) -> tuple[int, bytes] | None:
         return self._engine.declarations.schema(self.id, version)

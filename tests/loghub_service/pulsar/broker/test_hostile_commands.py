@@ -90,10 +90,11 @@ def likely(command: type[Struct]) -> st.SearchStrategy[Struct]:
 OPENING = [
     CommandSubscribe(topic=PARTITION, subscription="a", sub_type=SubType.SHARED, consumer_id=0, request_id=1),
     CommandProducer(topic=PARTITION, producer_id=0, request_id=2),
+    CommandSend(producer_id=0, sequence_id=0),  # no later one is looked at if this one is refused
 ]
 SERIES = st.lists(
     st.tuples(st.one_of(*(likely(command) for command in COMMANDS)), ENTRIES), min_size=10, max_size=30
-).map(lambda series: [*((command, b"") for command in OPENING), *series])
+).map(lambda series: [*((command, series[0][1]) for command in OPENING), *series])
 
 
 async def _served(client: Client, commands: list[tuple[Struct, bytes]]) -> bool:

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from loghub_service.api import shards
+from loghub_service.append_series import AppendSeries
+from loghub_service.ports import OsDisk
 from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from tests.loghub_service.kafka.broker.test_offsets import of_demo
 from tests.loghub_service.pulsar import official
@@ -289,42 +292,134 @@ def test_refused_messages_are_answered_in_their_turn(tmp_path: Path) -> None:
         kind, error = await client.next()
         assert (kind, error.sequence_id, error_name(error.error)) == ("send_error", 1, "NotAllowedError")
         assert "encrypted" in error.message
-        assert (await client.expect("send_receipt")).sequence_id == 2
+        kind, closed = await client.next()
+        assert (kind, closed.producer_id, closed.request_id) == ("close_producer", 0, NO_REQUEST)
+        await client.produce(epoch=1)
+        assert place_of(await client.published(2, entry_of(b"b", sequence=2))) == (1, 0)
         assert await values(place, 2) == [(b"a",), (b"b",)]
 
     run(scenario, tmp_path / "d", limits=QUICK)
 
 
-def test_a_wrong_checksum_is_answered_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [{}, {"producer_name": "mine"}], ids=["without a name", "with a name"])
+def test_nothing_is_stored_behind_a_message_with_a_wrong_checksum(
+    tmp_path: Path, name: dict[str, str]
+) -> None:
+    """Java sends it again, and then what came behind it: that would be stored in another order, or twice, and
+    the message itself would count as stored."""
+
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
-        await client.produce()
+        await client.produce(**name)
         client.publish(0, entry_of(b"a")[:-1] + b"b")
+        client.publish(1, entry_of(b"behind", sequence=1))
         assert await refusal(client) == "ChecksumError"
+        assert (await client.next())[0] == "close_producer"
+        await client.produce(epoch=1, **name)
+        assert place_of(await client.published(0, entry_of(b"a"))) == (0, 0)
+        assert place_of(await client.published(1, entry_of(b"behind", sequence=1))) == (1, 0)
+        assert await values(place, 2) == [(b"a",), (b"behind",)]
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(send_error_delay_s=1e6))
+
+
+def test_a_client_may_connect_a_producer_again_whose_error_is_delayed(tmp_path: Path) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.produce(producer_name="mine")
+        key = official.messages()["EncryptionKeys"](key="k", value=b"v")
+        client.publish(0, entry_of(b"?", encryption_keys=[key]))
+        success = await client.produce(producer_name="mine")
+        assert (success.producer_ready, success.last_sequence_id) == (True, -1)
         assert place_of(await client.published(0, entry_of(b"a"))) == (0, 0)
 
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(send_error_delay_s=1e6))
 
 
-def test_a_full_disk_is_an_error_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer with a name sends the message again, and it is not taken for one that was stored."""
+def test_a_full_disk_is_an_error_that_passes_and_keeps_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a producer has sent behind a message that found no room is not stored before it: after a restart,
+    only the highest sequence id of those that are stored is known."""
+    full = asyncio.Event()
+    free_bytes = OsDisk.free_bytes
+    monkeypatch.setattr(
+        OsDisk, "free_bytes", lambda disk, path: 0 if full.is_set() else free_bytes(disk, path)
+    )
+    large = b"x" * 8192  # needs another segment, which the small ones behind it do not
 
-    async def scenario(place: PulsarPlace) -> None:
+    async def before(place: PulsarPlace) -> None:
         client = await place.client()
         await client.produce(producer_name="mine")
-        append = place.engine.append
-
-        def full(*_: Any, **__: Any) -> "asyncio.Future[int]":
-            failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            failed.set_exception(OSError(28, "No space left on device"))
-            return failed
-
-        monkeypatch.setattr(place.engine, "append", full)
-        client.publish(0, entry_of(b"a"))
-        assert await refusal(client) == "PersistenceError"
-        monkeypatch.setattr(place.engine, "append", append)
         assert place_of(await client.published(0, entry_of(b"a"))) == (0, 0)
-        assert place_of(await client.published(0, entry_of(b"a"))) == NO_ID
+        full.set()
+        for attempt in range(2):
+            client.publish(1, entry_of(large, sequence=1))
+            for number in (2, 3):
+                client.publish(number, entry_of(b"%d" % number, sequence=number))
+            assert await refusal(client) == "PersistenceError"
+            assert (await client.expect("close_producer")).producer_id == 0
+            await client.produce(producer_name="mine", epoch=1 + attempt)
+        client.publish(1, entry_of(large, sequence=1))
+        client.publish(2, entry_of(b"2", sequence=2))
+        assert await refusal(client) == "PersistenceError"
+
+    async def after(place: PulsarPlace) -> None:
+        client = await place.client()
+        assert (await client.produce(producer_name="mine")).last_sequence_id == 0
+        for number, payload in ((1, large), (2, b"2"), (3, b"3")):
+            sent = entry_of(payload, sequence=number)
+            assert place_of(await client.published(number, sent)) == (number, 0)
+            assert place_of(await client.published(number, sent)) == NO_ID
+        assert await values(place, 4) == [(b"a",), (large,), (b"2",), (b"3",)]
+
+    with structlog.testing.capture_logs() as lines:
+        run(before, tmp_path / "d", limits=QUICK)
+    assert [line["reason"] for line in lines if line["event"] == "message refused"] == [
+        "no disk space for the logs: No space left on device"
+    ]
+    full.clear()
+    run(after, tmp_path / "d", limits=QUICK)
+
+
+def test_a_producer_appends_in_one_series_until_all_of_it_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over the next connection: what the thread that appends refuses is not known here yet."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        used: list[AppendSeries] = []
+        held: list[asyncio.Future[int]] = []
+
+        def append(*_: Any, series: AppendSeries, **__: Any) -> "asyncio.Future[int]":
+            used.append(series)
+            held.append(asyncio.get_running_loop().create_future())
+            return held[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(place.engine, "append", append)
+            first, second = await place.client(), await place.client()
+            await first.produce(producer_name="mine")
+            for number in (0, 1):
+                first.publish(number, entry_of(sequence=number))
+            await first.drained()
+            await second.produce(producer_name="mine", epoch=1)
+            second.publish(0, entry_of())
+            second.publish(2, entry_of(sequence=2))
+            await second.drained()
+            assert (len(used), len(set(used))) == (3, 1)
+            for future in held:
+                future.set_exception(OSError(28, "No space left on device"))
+            assert [await refusal(second) for _ in range(2)] == ["PersistenceError"] * 2
+            await second.expect("close_producer")
+            await second.produce(producer_name="mine", epoch=2)
+            second.publish(0, entry_of())
+            await second.drained()
+            assert (len(used), len(set(used))) == (4, 2)
+            held[-1].set_exception(OSError(28, "No space left on device"))
+            await second.expect("close_producer")
+        await second.produce(producer_name="mine", epoch=3)
+        assert place_of(await second.published(0, entry_of())) == (0, 0)
 
     run(scenario, tmp_path / "d", limits=QUICK)
 
