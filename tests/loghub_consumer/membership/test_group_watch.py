@@ -62,7 +62,9 @@ def test_a_failing_watch_waits_longer_each_time_and_delays_no_heartbeat(worker: 
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_failure_is_reported_unless_the_watch_was_stopped_before(worker: OneShardWorker, stopped: bool) -> None:
+def test_a_failure_is_reported_unless_the_watch_was_stopped_before(
+    worker: OneShardWorker, stopped: bool
+) -> None:
     """A service that ends after its consumers answers their last requests with an error."""
     watch = watch_of(worker)
     worker.client.delete_group("ls", "g")
