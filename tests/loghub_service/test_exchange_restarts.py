@@ -18,9 +18,11 @@ from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_
 from tests.loghub_service.inprocess import InProcess, in_process
 from tests.loghub_service.pulsar.broker.pulsar_place import PARTITION, PulsarPlace
 from tests.loghub_service.pulsar.broker.pulsar_place import run as run_pulsar
+from tests.loghub_service.test_exchange import KEYED, SHARED, pass_time
 
 GUARD_S = 120.0  # against a hang
 ALL = pytest.mark.parametrize("kind", SubscriptionType)
+NOT_ORDERED = pytest.mark.parametrize("kind", [SHARED, KEYED])
 
 
 async def opened_again(service: InProcess, data: Path) -> InProcess:
@@ -158,6 +160,87 @@ class SubscribedConsumerOf(SubscribedConsumer):
     def __init__(self, before: SubscribedConsumer, service: InProcess) -> None:
         super().__init__(service, before.name, before.kind)
         self.session = before.session
+
+
+async def set_back(service: InProcess, kind: SubscriptionType, how: str) -> None:
+    """All logs are wanted, those that were delivered before included."""
+    if how == "seek":
+        await service.ok("POST", f"{SUBSCRIPTION}/seek", body=b'{"position":"begin"}')
+    elif how == "new subscription":
+        await service.ok("DELETE", SUBSCRIPTION)
+        await create(service, kind)
+    else:
+        await service.ok("DELETE", "/logstores/access")
+        await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":1}')
+        await create(service, kind)
+        await put(service, "a", "b")
+
+
+@NOT_ORDERED
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("how", ["seek", "new subscription", "new logstore"])
+def test_an_acknowledgment_from_before_all_logs_were_wanted_again_takes_no_log_away(
+    tmp_path: Path, kind: SubscriptionType, how: str, is_restarted: bool
+) -> None:
+    async def late(before: SubscribedConsumer, service: InProcess) -> None:
+        again = SubscribedConsumerOf(before, service)
+        assert await again.code(acks=by_shard(before.got)) == "SubscriptionFenced"
+        assert (await status_of(service)).backlog_logs == 2
+        again.session = ""
+        assert sorted(await again.receive()) == ["a", "b"]
+
+    async def main() -> None:
+        data = tmp_path / "data"
+        async with in_process(data) as service:
+            await create(service, kind)
+            await put(service, "a", "b")
+            one = SubscribedConsumer(service, "one", kind)
+            assert len(await one.receive()) == 2
+            await set_back(service, kind, how)
+            if not is_restarted:
+                await late(one, service)
+                return
+        next_one = await opened_again(service, data)
+        try:
+            await late(one, next_one)
+        finally:
+            await next_one.engine.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["skip", "another type and back", "seek before its session"])
+def test_a_late_acknowledgment_counts_after_a_restart_if_no_log_was_wanted_again(
+    tmp_path: Path, how: str
+) -> None:
+    kind = SubscriptionType.SHARED
+
+    async def main() -> None:
+        data = tmp_path / "data"
+        async with in_process(data) as service:
+            await create(service, kind)
+            await put(service, "a", "b", "c")
+            if how == "seek before its session":
+                await set_back(service, kind, "seek")
+            one = SubscribedConsumer(service, "one", kind, lease_s=5.0)
+            assert len(await one.receive()) == 3
+            if how == "skip":
+                await service.ok("POST", f"{SUBSCRIPTION}/skip", body=b'{"shard":0,"logs":1}')
+            elif how == "another type and back":
+                pass_time(service, 6)
+                await create(service, SubscriptionType.EXCLUSIVE)
+                await create(service, kind)
+        again = await opened_again(service, data)
+        try:
+            late = SubscribedConsumerOf(one, again)
+            *_, last = sorted(one.got)
+            assert await late.code(acks=by_shard([last])) == "SubscriptionFenced"
+            late.session = ""
+            assert await late.receive() == (["b"] if how == "skip" else ["a", "b"])
+        finally:
+            await again.engine.close()
+
+    asyncio.run(main())
 
 
 def test_consumers_of_both_endpoints_share_the_logs_of_one_subscription(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import Nack
 from loghub_service.subscribed_logs import SubscribedLogstore
-from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
+from tests.loghub_service.exchanges import SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess
 from tests.loghub_service.test_budgets import settle
 from tests.loghub_service.test_exchange import ALL, KEYED, SHARED, pass_time, run
@@ -105,34 +105,6 @@ def test_a_negative_acknowledgment_that_is_repeated_is_counted_once(
         assert one.got[shard, position] == 1
         await one.ack_all()
         assert (await status_of(service)).redelivered_logs == 1
-
-    run(tmp_path, scenario)
-
-
-@NOT_ORDERED
-@pytest.mark.parametrize("reset", ["seek", "new subscription", "new logstore"])
-def test_an_acknowledgment_from_before_a_reset_takes_no_log_away(
-    tmp_path: Path, kind: SubscriptionType, reset: str
-) -> None:
-    async def scenario(service: InProcess) -> None:
-        await create(service, kind)
-        await put(service, "a", "b")
-        one = SubscribedConsumer(service, "one", kind)
-        assert len(await one.receive()) == 2
-        if reset == "seek":
-            await service.ok("POST", f"{SUBSCRIPTION}/seek", body=b'{"position":"begin"}')
-        elif reset == "new subscription":
-            await service.ok("DELETE", SUBSCRIPTION)
-            await create(service, kind)
-        else:
-            await service.ok("DELETE", "/logstores/access")
-            await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":1}')
-            await create(service, kind)
-            await put(service, "a", "b")
-        assert await one.code(acks=by_shard(one.got)) == "SubscriptionFenced"
-        assert (await status_of(service)).backlog_logs == 2
-        one.session, one.number = "", 0
-        assert sorted(await one.receive()) == ["a", "b"]
 
     run(tmp_path, scenario)
 

@@ -45,7 +45,7 @@ from loghub_service.dispatch.sessions import (
     LeasedConsumer,
     begin_call,
     end_call,
-    knows_era,
+    is_of_generation,
     session_text,
 )
 from loghub_service.engine import Engine
@@ -158,7 +158,7 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Leas
 
 def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> LeasedConsumer:
     session = LeasedConsumer(
-        id=session_text(engine.sessions.run, found.saved.era, engine.random.hex(_SESSION_DIGITS)),
+        id=session_text(found.saved.generation, engine.random.hex(_SESSION_DIGITS)),
         subscription=(found.logs.id, found.saved.name),
         name=wanted.consumer,
         number=next(engine.dispatches.numbers),
@@ -196,7 +196,7 @@ async def _settle_late(engine: Engine, found: FoundSubscription, wanted: Exchang
     """The session has ended. Where no order is kept, its acknowledgments count all the same, unless a seek or
     a deletion since then is the reason that the logs come again."""
     taken = ""
-    is_of_now = knows_era(wanted.session, engine.sessions.run, found.saved.era)
+    is_of_now = is_of_generation(wanted.session, found.saved.generation)
     if not wanted.type.is_ordered and wanted.acks and not is_of_now:
         taken = "; since then the subscription was created or set to a position, so nothing was settled"
     elif not wanted.type.is_ordered and wanted.acks:

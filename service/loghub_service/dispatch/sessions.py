@@ -18,17 +18,16 @@ Dealt = tuple[int, list[DeliveredRun]]  # a shard, and what is dealt of it
 LOOK_S = 1.0
 
 
-def session_text(run: str, era: int, secret: str) -> str:
-    """The text of a new session. ``run`` is another one with each start of the service, and ``era`` of the
-    subscription with each seek and each creation since the start; it is 0 before the first one."""
-    return f"{run}-{era}-{secret}"
+def session_text(generation: str, secret: str) -> str:
+    """The text of a new session. The subscription has another ``generation``, which survives a restart, with
+    its creation and with each seek."""
+    return f"{generation}-{secret}"
 
 
-def knows_era(session: str, run: str, era: int) -> bool:
-    """Whether a session that has ended was of the era that the subscription has now. Of one that was of an
-    earlier run nothing else is known than that it was before all seeks and creations of this run."""
-    began_in, _, rest = session.partition("-")
-    return (rest.partition("-")[0] if began_in == run else "0") == str(era)
+def is_of_generation(session: str, generation: str) -> bool:
+    """Whether a session, which may have ended, began after the creation and the last seek of the
+    subscription."""
+    return session.partition("-")[0] == generation
 
 
 def _nothing() -> None:
