@@ -12,6 +12,7 @@ from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import SubscriptionStatus
 from loghub_service.engine import Engine
 from loghub_service.ports import OsDisk, OsRandom, Platform
+from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import open_engine
 from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
@@ -292,6 +293,32 @@ def test_a_consumer_over_http_takes_over_from_a_client_of_pulsar(tmp_path: Path)
         assert message.payloads == (b"4",)
 
     run_pulsar(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.FAILOVER])
+def test_a_log_that_no_message_can_carry_comes_to_a_consumer_over_http_that_is_dealt_it(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    """A client of Pulsar is connected, and has no part in it: without permits, or standing by."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        large = random.Random(1).randbytes(2000).hex()
+        client = await place.client()
+        await client.subscribe(topic=PARTITION, name="s", kind=kind.value, permits=1, consumer_name="b")
+        one = SubscribedConsumer(of_place(place), "a", kind)
+        if kind is SHARED:
+            await place.put(b"takes the only permit")
+            await client.receive(1)
+        while not (await one.exchange()).active:
+            await asyncio.sleep(0)
+        await place.put(large.encode(), b"small")
+        while one.lines[-1:] != ["small"]:
+            await one.receive()
+        assert one.lines == [large, "small"]
+        assert place.endpoint.broker.counts.too_large_logs == 0
+        assert (await one.ack_all(leave=True)).rejected == 0
+
+    run_pulsar(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
 
 
 def of_place(place: PulsarPlace) -> InProcess:

@@ -40,9 +40,11 @@ class LeasedConsumer:
 
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
     ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
-    counts how often the consumer became active for a shard or was relieved; ``reported_changes`` of them are
-    in an answer. ``wake`` is called when something has happened. ``sending`` is held while an answer with
-    logs is made, so that a repeated receive finds that answer.
+    counts how often the consumer became active for a shard or was relieved, and how often log data turned out
+    to be damaged; ``reported_changes`` of them are in an answer. ``settlement`` is the number of the last
+    call whose negative acknowledgments and releases had their effect. ``wake`` is called when something has
+    happened. ``sending`` is held while an answer with logs is made, so that a repeated receive finds that
+    answer.
     """
 
     id: str
@@ -59,6 +61,7 @@ class LeasedConsumer:
     turn: int = 0
     changes: int = 0
     reported_changes: int = 0
+    settlement: int = 0
     last_number: int = 0
     last: list[Dealt] = field(default_factory=list)
     queue: deque[Dealt] = field(default_factory=deque)
@@ -81,6 +84,10 @@ class LeasedConsumer:
         self.changes += 1
         if not is_active:
             self.drop(shard)
+        self.wake()
+
+    def cannot_read(self, shard: int) -> None:  # noqa: ARG002 - an answer names all such shards
+        self.changes += 1
         self.wake()
 
     def closed(self) -> None:

@@ -221,6 +221,7 @@ class PulsarConnection(FrameConnection):
             frames = ordered_frames if consumer.is_ordered else single_frames
             parts: list[bytes] = []
             size = logs = 0
+            left = permits - logs_in(runs)
             for head, data, of_entry in frames(out, ordinal, runs, entries):
                 parts += (head, data)
                 size += len(head) + len(data)
@@ -232,6 +233,8 @@ class PulsarConnection(FrameConnection):
             permits -= logs
             if parts:
                 await self._write_messages(parts, size, logs)
+            if consumer.is_ordered or permits > left:
+                permits -= consumer.leave_out(runs, entries)
 
     async def _write_messages(self, parts: list[bytes], size: int, logs: int) -> None:
         """Return once the client has read most of it."""
