@@ -265,7 +265,8 @@ class Consumer:
         self._processes: ProgramProcesses | None = None
         factory, worker = self._in_processes(factory, worker)
         self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
-        table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        if self._failure_sink is not None:
+            table.failures, table.ended = self._failure_sink.policy, self._failure_sink.ended
         self._retries = self._make_retries(factory, worker)
         self._puller = Puller(table, self._client, settings, self._parts)
         self._arrivals = ArrivalWatch(table, self._client, logstore=settings.logstore, random=self._random)

@@ -254,8 +254,8 @@ class Acknowledgement:
             deliveries = self._entry.unacknowledged.deliveries
             if deliveries is not None and not deliveries.keeps_refused:
                 raise ValueError(
-                    "earlier logs of a Shared or KeyShared subscription may be at other consumers; acknowledge each"
-                    " log with tracker.ack, or use the type Exclusive or Failover"
+                    "in a Shared or KeyShared subscription other consumers may have logs before it;"
+                    " acknowledge each log with tracker.ack, or use the type Exclusive or Failover"
                 )
             self._acknowledge(self._places_up_to(self._places((last,))[-1]))
 
