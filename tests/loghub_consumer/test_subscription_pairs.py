@@ -39,6 +39,7 @@ from tests.loghub_consumer.virtual_worker import DirectPool, in_worker
 
 EVENTS = (
     "ack",
+    "ack up to",
     "nack",
     "raise",
     "ack time-out",
@@ -78,6 +79,9 @@ REPRESENTATIVES = (
     (SubscriptionType.SHARED, "dead letter", "worker"),
     (SubscriptionType.EXCLUSIVE, "dead letter", "program"),
     (SubscriptionType.KEY_SHARED, "ack", "worker"),
+    (SubscriptionType.FAILOVER, "ack up to", "worker"),
+    (SubscriptionType.EXCLUSIVE, "ack up to", "program"),
+    (SubscriptionType.SHARED, "ack up to", "worker"),
 )
 ROWS = [(kind, event, place) for kind in SubscriptionType for event in EVENTS for place in PLACES]
 LOGSTORE, SHARDS, GROUPS = "access", 2, 24
@@ -102,6 +106,7 @@ class Story:
     sent: list[str] = field(default_factory=list)
     programs: list[Program] = field(default_factory=list)
     killed: set[str] = field(default_factory=set)
+    begun: dict[int, int] = field(default_factory=dict)  # the first cursor of each shard that came
 
     def put(self, count: int, shard: int) -> None:
         for _ in range(count):
@@ -129,7 +134,18 @@ class Story:
             if self.is_bad(name) and self._refuses(log, logs, tracker):
                 continue
             self.done[name] += 1
-            tracker.ack(log)
+            if self.event != "ack up to" or self._is_refused_up_to(log, logs, tracker):
+                tracker.ack(log)
+
+    def _is_refused_up_to(self, log: ReceivedLog, logs: LogBatch, tracker: Tracker) -> bool:
+        """The second batch of a shard acknowledges the first one as well, and each later one itself."""
+        is_first = self.begun.setdefault(logs.shard, logs.begin) == logs.begin
+        if not self.kind.is_ordered:
+            with pytest.raises(ValueError, match="acknowledge each log with"):
+                tracker.ack_up_to(log)
+        elif not is_first:
+            tracker.ack_up_to(log)
+        return not self.kind.is_ordered
 
     def _refuses(self, log: object, logs: LogBatch, tracker: Tracker) -> bool:
         match self.event:

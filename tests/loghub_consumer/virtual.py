@@ -93,14 +93,17 @@ class Program(Process):
 
 
 class SavedLogHub(MemoryLogHub):
-    """Remembers the checkpoints that were saved, and loses answers to exchanges if ``loses`` says so."""
+    """Remembers the checkpoints that were saved. ``refuses`` may raise the answer to an exchange, and
+    ``loses`` says whether an answer is lost."""
 
     def __init__(self, server: MemoryServer, project: str, on_save: Callable[["Save"], None]) -> None:
         super().__init__(server, project)
         self._on_save = on_save
+        self.refuses: Callable[[Exchange], None] = lambda _: None
         self.loses: Callable[[Exchange], bool] = lambda _: False
 
     def exchange(self, logstore: str, name: str, exchange: Exchange) -> Exchanged:
+        self.refuses(exchange)
         answer = super().exchange(logstore, name, exchange)
         if self.loses(exchange):
             raise EndpointUnreachable("memory", "the answer was lost", definite=False)
@@ -133,6 +136,7 @@ class World:
         self.server.sleep = self.threads.sleep
         self.saves: list[Save] = []
         self.on_save: Callable[[Save], None] = lambda _: None
+        self.refuses: Callable[[Exchange], None] = lambda _: None
         self.loses: Callable[[Exchange], bool] = lambda _: False
         self.client = self.connect(PROJECT)
         self.client.create_project()
@@ -140,6 +144,7 @@ class World:
 
     def connect(self, project: str) -> MemoryLogHub:
         client = SavedLogHub(self.server, project, self._saved)
+        client.refuses = lambda exchange: self.refuses(exchange)
         client.loses = lambda exchange: self.loses(exchange)
         return client
 

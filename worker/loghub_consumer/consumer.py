@@ -265,7 +265,8 @@ class Consumer:
         self._processes: ProgramProcesses | None = None
         factory, worker = self._in_processes(factory, worker)
         self._failure_sink = make_failure_sink(settings, worker, self._clock, random=self._random)
-        table.failures = self._failure_sink.policy if self._failure_sink is not None else None
+        if self._failure_sink is not None:
+            table.failures, table.ended = self._failure_sink.policy, self._failure_sink.ended
         self._retries = self._make_retries(factory, worker)
         self._puller = Puller(table, self._client, settings, self._parts)
         self._arrivals = ArrivalWatch(table, self._client, logstore=settings.logstore, random=self._random)
@@ -317,10 +318,10 @@ class Consumer:
 
     def run(self) -> None:
         """Consume until `shutdown`, `wakeup` or Ctrl-C, or until all logs up to `ConsumerSettings.end_time_s`
-        are processed. Raises `LogHubException` if the group cannot be read at the start, `OSError` if the
-        dead letter is a folder that cannot be written to, and the exceptions of the listener, or of a
-        processor that ends its thread. With processes, `RuntimeError` if the factory cannot be imported
-        there."""
+        are processed. Raises `LogHubException` if the group cannot be read at the start, or a subscription
+        refuses this consumer for good, `OSError` if the dead letter is a folder that cannot be written to,
+        and the exceptions of the listener, or of a processor that ends its thread. With processes,
+        `RuntimeError` if the factory cannot be imported there."""
         with self._in_turn():  # also between the steps: a signal handler may call `shutdown`
             run_to_end(self.life(), lambda since: self._assignment.wait(since, STEP_S))
 

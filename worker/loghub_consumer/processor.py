@@ -49,6 +49,11 @@ class Tracker(Protocol):
         acknowledged, including the logs of the batch that `process` has. Logs that were refused before are
         redelivered at the new time."""
 
+    def ack_up_to(self, last: Logs) -> None:
+        """Acknowledge, like `ack`, this log, log group or batch and all logs before it in the shard that were
+        handed over, refused ones included. Raises `ValueError` in a subscription of the type Shared or
+        KeyShared, where logs before it may be at other consumers."""
+
     def transaction(self, logs: LogBatch) -> AbstractContextManager[Any]:
         """``with tracker.transaction(logs) as connection:`` A transaction of
         `ConsumerSettings.checkpoint_store` that also saves the position after these logs: the writes with
@@ -164,5 +169,5 @@ class Listener:
 
     def on_standby(self, shards: tuple[int, ...]) -> None:
         """In these shards of an Exclusive or Failover subscription another consumer is active, and this one
-        takes over when that one ends. Called after each change, with no shards if there are none any more;
-        not in the processes of a worker."""
+        takes over when that one ends. Called after each change, with no shards if there are none any more.
+        In a worker each process has this call, for the shards of the whole worker."""

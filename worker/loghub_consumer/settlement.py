@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace as replaced
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
@@ -23,6 +24,7 @@ from loghub.wire.errors import LogHubException
 from loghub_consumer import held_shard
 from loghub_consumer.batch import select_logs, without_last_tags
 from loghub_consumer.batch_plan import Range
+from loghub_consumer.ended_logs import EndedLogs, blamed, ran
 from loghub_consumer.failure.dead_letter import (
     DEAD_LETTER_UNAVAILABLE,
     DeadLetterTarget,
@@ -67,6 +69,7 @@ class ShardJournals:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self.ended = EndedLogs()  # under the lock of the table
         self._files: dict[int, AttemptJournal] = {}
         self._is_closed = False
         self._lock = threading.Lock()
@@ -81,13 +84,16 @@ class ShardJournals:
             shard = int(name[1])
             left = self._file(shard).read()
             policy.restore(left.failing, left.skips, now=now)
+            self.ended.restore(shard, (*blamed(left.ran, ended_alone=ended_alone), *left.ended))
             for part in left.running:
                 log.warning("an earlier process ended during a batch", range=part)
-                if ended_alone:
+                if left.ran:
+                    pass  # single logs, which may come in any order
+                elif ended_alone:
                     policy.failed((part,), ENDED, now=now)
                 else:
                     policy.suspected(part, ENDED, now=now)
-            self.write(shard, journal_of(policy, shard, now=now))
+            self.write(shard, replaced(journal_of(policy, shard, now=now), ended=self.ended.of(shard)))
 
     def write(self, shard: int, journal: Journal) -> None:
         with self._lock:
@@ -124,6 +130,11 @@ class FailureSink:
     clients: tuple[LogHub, ...] = ()
     journals: ShardJournals | None = None
     running: RunningBatches | None = None
+
+    @property
+    def ended(self) -> EndedLogs | None:
+        """The logs of a subscription with which processes of the worker have ended; None in a program."""
+        return None if self.journals is None else self.journals.ended
 
     def forget(self) -> None:
         """The consumer ends in order, so no later process needs the attempts."""
@@ -217,7 +228,9 @@ class Settlement:
             self._running = self._sink.running.begin(self._stays, alone=self._is_suspect(kept))
             if self._running is None:
                 return False
-        self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),))
+        is_subscribed = self._entry.unacknowledged.deliveries is not None
+        again = (kept.again or ()) if is_subscribed else ()
+        self._write_journal((Range(self._shard, kept.batch.begin, kept.batch.end),), again)
         return True
 
     def _stays(self) -> bool:
@@ -240,13 +253,15 @@ class Settlement:
                 return self._sink.policy.is_suspect(self._shard, kept.batch.begin)
             return any(one.is_suspect and _has_ended_a_process(one) for one in kept.again)
 
-    def _write_journal(self, running: tuple[Range, ...]) -> None:
+    def _write_journal(self, running: tuple[Range, ...], again: Sequence[Unsettled] = ()) -> None:
         journals = self._sink.journals
         if journals is None:
             return
         with self._entry.lock:
             now = self._entry.now_s
+            journals.ended.began(self._shard, again)
             journal = journal_of(self._sink.policy, self._shard, running, now=now)
+            journal = replaced(journal, ran=ran(again), ended=journals.ended.of(self._shard))
         journals.write(self._shard, journal)
 
     # -- logs that come again
@@ -454,4 +469,5 @@ class Settlement:
 
 
 def _has_ended_a_process(unsettled: Unsettled) -> bool:
-    return unsettled.failure is not None and unsettled.failure.reason == WorkerReason.PROCESS_ENDED.value
+    reasons = (WorkerReason.PROCESS_ENDED.value, ENDED.reason)
+    return unsettled.failure is not None and unsettled.failure.reason in reasons

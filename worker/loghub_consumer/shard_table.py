@@ -21,6 +21,7 @@ from loghub_consumer import held_shard
 from loghub_consumer.batch import KeptGroup, LogBatch, PulledBody, batch_again, count_logs
 from loghub_consumer.batch_plan import RangeRetry
 from loghub_consumer.buffer import ShardBuffer
+from loghub_consumer.ended_logs import EndedLogs
 from loghub_consumer.exchange_files import Positions, Report
 from loghub_consumer.failure.policy import FailingRange, FailingShards
 from loghub_consumer.held_shard import (
@@ -43,7 +44,7 @@ from loghub_consumer.held_shard import (
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.processor import NotAssignedError
 from loghub_consumer.shared_buffers import SharedBuffers
-from loghub_consumer.unacknowledged import RedeliveryRules, Unacknowledged, Unsettled
+from loghub_consumer.unacknowledged import RedeliveryRules, Unacknowledged, Unsettled, is_blamed
 
 Event = Callable[[HeldShardState, float], HeldShardState]
 
@@ -215,6 +216,7 @@ class ShardTable:
         self._redelivery = redelivery
         self.defers = redelivery.defers
         self.failures: FailingShards | None = None  # the failure policy; None with the policy ``Retry``
+        self.ended: EndedLogs | None = None  # of a worker
         self._shared = shared
         self._priority = priority
         self._pauses_all = False
@@ -482,13 +484,26 @@ class ShardTable:
         with self.lock:
             now = self.clock.monotonic_s()
             for part in parts:
-                part.due_s = now + limits.max_wait_s
-                entry.unacknowledged.deliver(part)
+                for one in [part] if self.ended is None else self.ended.marked(entry.state.shard, part):
+                    self._deliver(entry, one, now=now)
             logs, size = entry.unacknowledged.unbegun
             if size >= limits.max_bytes or (limits.max_logs is not None and logs >= limits.max_logs):
                 entry.unacknowledged.hasten(now)
             self._retain(entry)
             entry.wake()
+
+    def _deliver(self, entry: HeldShardEntry, part: Unsettled, *, now: float) -> None:
+        part.due_s = now + self._limits.max_wait_s
+        if not is_blamed(part.failure):
+            entry.unacknowledged.deliver(part)
+            return
+        assert self.ended is not None  # only what has ended a process is blamed when it comes
+        rules = self._redelivery
+        part.due_s = now + rules.backoff.pause_s(part.attempts + 1)  # what is only suspected goes first
+        if entry.unacknowledged.deliver(part):
+            entry.unacknowledged.send_back((part,), rules, now=now)
+            if part.is_gone:
+                self.ended.sent_back(entry.state.shard, part)
 
     def delivered(self) -> DeliveredLogs:
         """What is delivered and not settled, and how many bytes more there may be."""

@@ -34,7 +34,12 @@ from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.settings import ConsumerSettings, SubscriptionOptions
 from loghub_consumer.shard_table import DeliveredLogs, HeldShardEntry, ShardTable
 from loghub_consumer.subscription_session import ReceiveRoom, Session, Stage
-from loghub_consumer.subscription_terms import reported_error, require_subscription, unsettled
+from loghub_consumer.subscription_terms import (
+    ends_consumer,
+    reported_error,
+    require_subscription,
+    unsettled,
+)
 
 log = structlog.get_logger()
 
@@ -111,6 +116,9 @@ class SubscriptionAssignment:
         self._raised: LogHubException | None = None  # by the last call
         self._known = 0  # the log service knows the settled logs up to this number
         self._failure: BaseException | None = None
+        self._lost: BaseException | None = (
+            None  # why something that was settled got no receipt, and gets none
+        )
         self._placing = threading.Lock()  # while logs find the shard's entry; taken before all others
         self._stopped = False
         self._on_change: Callable[[], None] = lambda: None
@@ -246,7 +254,7 @@ class SubscriptionAssignment:
 
     def flush(self) -> None:
         """Wait until the log service has what was settled before. Raises `LogHubException` of a call that has
-        failed meanwhile, and `ShardLostError` after the end."""
+        failed meanwhile, or has ended the consumer, and `ShardLostError` after the end."""
         with self._table.lock:
             last = self._outbox.last
         with self._changed:
@@ -255,7 +263,11 @@ class SubscriptionAssignment:
         self._wake_settling()
         try:
             with self._changed:
-                while self._known < last:
+                while True:
+                    if self._lost is not None:
+                        raise self._lost
+                    if self._known >= last:
+                        return
                     if self._stopped or self._session.stage is Stage.LEFT:
                         raise ShardLostError("the consumer has left the subscription")
                     if self._raised is not None and self._session.failures > failures:
@@ -294,11 +306,18 @@ class SubscriptionAssignment:
             try:
                 return take()
             except BaseException as failure:
-                self._failure = failure
-                self._table.fail(failure)
+                self._lost = failure
+                self._fail(failure)
                 raise
 
         return turn
+
+    def _fail(self, failure: BaseException) -> None:
+        """The consumer ends, and `Consumer.run` raises this."""
+        with self._changed:
+            self._failure = self._failure or failure
+        self._table.fail(failure)
+        self.wake()
 
     def _wake_receiving(self) -> None:
         for turn in self._turns[:1]:
@@ -488,15 +507,18 @@ class SubscriptionAssignment:
             leave=leaves and name == session.name,
         )
         answer = self._call(name, exchange)
-        may_repeat = not isinstance(answer, Exchanged) and _may_repeat(answer)
+        is_refused = not isinstance(answer, Exchanged) and self._ends(answer)  # its logs come again
+        may_repeat = not isinstance(answer, Exchanged) and not is_refused and _may_repeat(answer)
         if sent is not None and may_repeat:
             with self._table.lock:
                 self._outbox.put_back(sent)
         with self._changed:
             self._collecting_since_s = None
-            if sent is not None and not may_repeat:
+            if sent is not None and is_refused:
+                self._lost = self._raised
+            elif sent is not None and not may_repeat:
                 self._known = sent.runs[-1].number
-                self._changed.notify_all()
+            self._changed.notify_all()
         if not isinstance(answer, Exchanged):
             return
         if answer.rejected:
@@ -520,8 +542,11 @@ class SubscriptionAssignment:
 
     def _failed(self, name: str, error: LogHubException) -> None:
         reported = reported_error(error)
+        if self._ends(error):
+            log.error("the log service refuses this consumer, which ends", message=reported.message)
+            self._fail(error)
         if not _is_fenced(error):
-            if reported.reason != self._error.reason:
+            if reported.reason != self._error.reason and self._failure is None:
                 log.warning(
                     "the subscription does not answer", reason=reported.reason, message=reported.message
                 )
@@ -540,6 +565,9 @@ class SubscriptionAssignment:
         with self._changed:
             self._raised = error
         self._apply(event)
+
+    def _ends(self, error: LogHubException) -> bool:
+        return ends_consumer(error, is_worker=self._is_worker)
 
     def _note(
         self, answer: Exchanged, *, name: str, sent_s: float, number: int | None = None

@@ -8,7 +8,7 @@ from loghub.wire.errors import Code, ExtensionMissing, LogHubError, LogHubExcept
 from loghub.wire.loggroup import split
 from loghub.wire.subscriptions import DeliveredGroup, SubscriptionSpec
 from loghub_consumer.batch import count_logs
-from loghub_consumer.log_service import ReportedError, to_reported_error
+from loghub_consumer.log_service import ReportedError, rejects_content, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
 from loghub_consumer.unacknowledged import Unsettled
 
@@ -18,6 +18,14 @@ def reported_error(error: LogHubException) -> ReportedError:
     if isinstance(error, ExtensionMissing):
         return ReportedError(WorkerReason.SUBSCRIPTION_UNSUPPORTED.value, UNSUPPORTED)
     return to_reported_error(error)
+
+
+def ends_consumer(error: LogHubException, *, is_worker: bool) -> bool:
+    """Whether no repetition of a call can succeed: the log service refuses what this consumer says of itself
+    or of logs, or the subscription has another type, which in a worker the operator puts right. Any other
+    refusal passes once a lease, a key, a quota or a logstore is there."""
+    is_other_type = isinstance(error, LogHubError) and error.code == Code.SUBSCRIPTION_MISMATCH
+    return rejects_content(error) or (is_other_type and not is_worker)
 
 
 UNSUPPORTED = (

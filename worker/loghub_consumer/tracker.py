@@ -245,12 +245,27 @@ class Acknowledgement:
     def acknowledge(self, logs: Iterable[Logs]) -> None:
         """Acknowledge these logs; without any, the running batch."""
         with self._entry.lock:
-            for place in self._places(logs):
-                self._entry.unacknowledged.acknowledge(place.cursor, place.index)
-            if self._entry.table.failures is not None:
-                self._entry.table.failures.skips.succeeded(self._entry.state.shard)
-            self._has_acknowledged = True
-            self._changed()
+            self._acknowledge(self._places(logs))
+
+    def acknowledge_up_to(self, last: Logs) -> None:
+        """Acknowledge this log and all logs before it in the shard that were handed over. Raises
+        `ValueError`."""
+        with self._entry.lock:
+            deliveries = self._entry.unacknowledged.deliveries
+            if deliveries is not None and not deliveries.keeps_refused:
+                raise ValueError(
+                    "in a Shared or KeyShared subscription other consumers may have logs before it;"
+                    " acknowledge each log with tracker.ack, or use the type Exclusive or Failover"
+                )
+            self._acknowledge(self._places_up_to(self._places((last,))[-1]))
+
+    def _acknowledge(self, places: Iterable[LogPlace]) -> None:
+        for place in places:
+            self._entry.unacknowledged.acknowledge(place.cursor, place.index)
+        if self._entry.table.failures is not None:
+            self._entry.table.failures.skips.succeeded(self._entry.state.shard)
+        self._has_acknowledged = True
+        self._changed()
 
     def refuse(
         self, logs: Iterable[Logs], delay_s: float | None, reason: str, *, is_final: bool = False
@@ -584,6 +599,9 @@ class ShardTracker:
 
     def ack(self, *logs: Logs) -> None:
         self._acknowledgement.acknowledge(logs)
+
+    def ack_up_to(self, last: Logs) -> None:
+        self._acknowledgement.acknowledge_up_to(last)
 
     def interrupted(self, failure: Failure) -> None:
         """The processor is gone. Logs that it had, and neither acknowledged nor refused, are redelivered; by

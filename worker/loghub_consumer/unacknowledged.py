@@ -279,17 +279,18 @@ class Unacknowledged:
 
     # -- logs of a subscription
 
-    def deliver(self, part: Unsettled) -> None:
-        """The log service has delivered these logs, which wait for a batch. What is here already is left
-        out."""
+    def deliver(self, part: Unsettled) -> bool:
+        """The log service has delivered these logs, which wait for a batch. What is here already is left out;
+        returns whether anything is left."""
         assert self.deliveries is not None
         for other in self._by_cursor.get(part.cursor, ()):
             part.only = self._logs_of(part) - self._logs_of(other)
             if not part.only:
-                return
+                return False
         self.deliveries.deliver(part.meant_logs, is_again=part.delivery > 0)
         self._unbegun[part] = None
         self.add(part)
+        return True
 
     @property
     def unbegun(self) -> tuple[int, int]:

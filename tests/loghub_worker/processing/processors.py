@@ -345,6 +345,24 @@ class FromTheBegin(Listener):
             file.writelines(f"{os.getpid()} - {what} {shard} {held}\n" for shard in shards)
 
 
+class StandbyToo(Listener):
+    """Writes in which shards another consumer is active, and fails each time."""
+
+    def __init__(self, shards: ShardControl) -> None:
+        self.shards = shards
+
+    def on_assigned(self, shards: tuple[int, ...]) -> None:
+        self.write(f"assigned {shards[0]}")
+
+    def on_standby(self, shards: tuple[int, ...]) -> None:
+        self.write(f"standby {','.join(map(str, shards)) or '-'}")
+        raise ValueError("the process goes on")
+
+    def write(self, line: str) -> None:
+        with Path(os.environ[OUTPUT]).open("a") as file:
+            file.write(f"{os.getpid()} - {line}\n")
+
+
 def not_a_listener(_: ShardControl) -> object:
     return object()
 

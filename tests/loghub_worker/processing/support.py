@@ -15,7 +15,13 @@ from loghub_consumer import Consumer
 from loghub_consumer.failure.policy import FailingRange
 from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
 from loghub_consumer.processes.messages import Load
-from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
+from loghub_consumer.processes.remote_processor import (
+    ProcessorCounts,
+    RemoteListener,
+    RemoteParts,
+    RemoteProcessor,
+    has_hung,
+)
 from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import WorkerOptions
 from tests.loghub_consumer.support import Site
@@ -60,7 +66,7 @@ class Rig:
         dead_letter = changes.pop("dead_letter", None)
         on_failure = OnFailure(policy=policy, dead_letter=dead_letter, **({"max_attempts": 1} | limits))  # type: ignore[arg-type]
         settings = site.settings(on_failure=on_failure, checkpoint_interval_s=0.0, **changes)
-        self._consumer = Consumer(settings, factory, worker=options)
+        self._consumer = Consumer(settings, factory, RemoteListener(self.pool), worker=options)
         return self._consumer
 
     def skipped(self) -> dict[int, int]:

@@ -3,13 +3,18 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loghub.domain.subscription import SubscriptionType
+from loghub.wire.subscriptions import SubscriptionSpec
+from loghub_consumer import Consumer, SubscriptionOptions
 from loghub_consumer.errors import FatalError
 from loghub_consumer.processes.child import ProcessShards, load_listener
-from tests.loghub_consumer.support import Site, running, wait_for
+from tests.loghub_consumer.support import GROUP, Seen, Site, running, wait_for
 from tests.loghub_worker.processing.support import MODULE, Rig, put, rig
+from tests.support import STOP_GUARD_S
 
 pytestmark = pytest.mark.long
 
@@ -47,6 +52,39 @@ def test_a_listener_learns_that_a_shard_is_lost(tmp_path: Path, site: Site) -> N
             consumer.abandon()
             wait_for(lambda: len(heard(on)) > 1, "the listener")
         assert heard(on) == [("assigned", "0", "0"), ("lost", "0", "0")]
+
+
+def test_the_listener_of_each_process_learns_where_another_consumer_is_active(
+    tmp_path: Path, site: Site
+) -> None:
+    site.client.create_logstore(site.logstore, shards=2)
+    spec = SubscriptionSpec(type=SubscriptionType.FAILOVER)
+    site.client.create_subscription(site.logstore, GROUP, spec)
+
+    def standby(priority: int) -> dict[str, Any]:
+        how = SubscriptionOptions(type=SubscriptionType.FAILOVER, priority=priority)
+        return {"subscription": how, "acknowledge": "log"}
+
+    def told() -> list[str]:
+        return [line[3] for line in on.lines() if line[2] == "standby"]
+
+    with (
+        running(active := Consumer(site.settings("c-0", **standby(0)), Seen().factory)),
+        rig(tmp_path, listener="StandbyToo", by_log=True) as on,
+    ):
+        wait_for(lambda: active.assignment() == (0, 1), "the active one")
+        process = on.pool.start_first()
+        with running(consumer := on.consumer(site, consumer="c-1", **standby(1))):
+            wait_for(lambda: told() == ["0,1"], "the stand-by")
+            (before,) = on.pool.progress()
+            assert before.pid is not None
+            os.kill(before.pid, signal.SIGKILL)
+            wait_for(lambda: told() == ["0,1", "0,1"], "the next process")
+            active.shutdown(STOP_GUARD_S)
+            wait_for(lambda: consumer.assignment() == (0, 1), "the new active one")
+            wait_for(lambda: told() == ["0,1", "0,1", "-"], "no shard of others")
+            wait_for(lambda: {line[3] for line in on.lines() if line[2] == "assigned"} == {"0", "1"}, "both")
+        assert process.generation == 2, "an exception of the listener ends no process"
 
 
 def test_a_shard_that_was_never_initialized_is_given_back(tmp_path: Path, site: Site) -> None:

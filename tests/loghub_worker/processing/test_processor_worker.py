@@ -140,6 +140,21 @@ def test_the_pod_contract_holds(tmp_path: Path) -> None:
         assert on.processed() == on.producer.sent
 
 
+def test_a_worker_that_a_subscription_refuses_for_good_ends_with_the_reason(tmp_path: Path) -> None:
+    with site(tmp_path) as on:
+        on.client.create_subscription(LOGSTORE, GROUP, SubscriptionSpec(type=SubscriptionType.SHARED))
+        worker = on.start(
+            "wörker",
+            factory="mine:Acknowledging",
+            files={"mine.py": ACKNOWLEDGING},
+            acknowledge="log",
+            subscription=ProcessorSubscription(type=SubscriptionType.SHARED),
+        )
+        assert worker.wait() == 1
+        assert worker.status is not None
+        assert (worker.status.phase, worker.status.reason) == ("failed", "ParameterInvalid")
+
+
 def test_a_processor_that_cannot_be_loaded_ends_the_worker_with_what_to_do(tmp_path: Path) -> None:
     with site(tmp_path) as on:
         files = {"counts.py": "from loghub_consumer import Processor\n\nclass Count(Processor:\n    pass\n"}

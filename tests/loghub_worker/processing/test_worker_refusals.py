@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from loghub.contract.processor import RetryLogstore
+from loghub.contract.processor import ProcessorSubscription, RetryLogstore
 from loghub.contract.worker import DeadLetterLogstore, OnFailure, WorkerConfig
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.wire.subscriptions import SubscriptionSpec
 from tests.loghub_worker.processing.support import MODULE
 from tests.loghub_worker.processing.worker_site import Site, one_child, reason, site
 from tests.loghub_worker.support import GROUP, LOGSTORE, all_saved
@@ -136,6 +138,36 @@ def test_a_log_group_that_kills_the_whole_worker_is_isolated_by_its_journal(tmp_
             worker = on.start(factory="mine:Killing", files=files, on_failure=skip)
             starts += 1
             wait_until(lambda: worker.process.poll() is not None or all_saved(on.client), "an end")  # noqa: B023
+            assert starts < 10
+        assert starts > 3, "three attempts alone at least"
+        wait_until(lambda: [one.log_groups for one in worker.status.skipped] == [1], "the report")  # type: ignore[union-attr]
+        assert worker.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.FAILOVER])
+def test_a_log_of_a_subscription_that_kills_the_whole_worker_is_found_by_its_journal(
+    kind: SubscriptionType, tmp_path: Path
+) -> None:
+    with site(tmp_path) as on:
+        on.client.create_subscription(LOGSTORE, GROUP, SubscriptionSpec(type=kind))
+        put(on, *(f"a-{n}" for n in range(40)), "kill-1")
+
+        def backlog() -> int | None:
+            return on.client.subscription_status(LOGSTORE, GROUP).backlog_logs
+
+        starts = 0
+        while backlog():
+            worker = on.start(
+                factory="mine:Killing",
+                files={"mine.py": KILLING.replace("tracker.save(persist=False)", "tracker.ack()")},
+                on_failure=OnFailure(policy="Skip", max_attempts=1),
+                subscription=ProcessorSubscription(type=kind),
+                acknowledge="log",
+                timeout_s=3,
+            )
+            starts += 1
+            wait_until(lambda: worker.process.poll() is not None or not backlog(), "an end")  # noqa: B023
             assert starts < 10
         assert starts > 3, "three attempts alone at least"
         wait_until(lambda: [one.log_groups for one in worker.status.skipped] == [1], "the report")  # type: ignore[union-attr]

@@ -48,10 +48,25 @@ ENDED = Failure(
 )
 
 
+class RanLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """Logs of one log group of a subscription, by index; None: all of them. ``attempts`` have failed because
+    of these logs. They are handed over again in so many ``parts``. ``is_blamed``: the log has ended a
+    process, and nobody else knows."""
+
+    cursor: int
+    only: tuple[int, ...] | None
+    attempts: int
+    parts: int = 1
+    is_blamed: bool = False
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file."""
+    """The content of the file. Of a subscription, ``ran`` are the logs of the running batch, and ``ended``
+    logs with which an earlier process has ended."""
 
     running: tuple[Range, ...] = ()
+    ran: tuple[RanLogs, ...] = ()
+    ended: tuple[RanLogs, ...] = ()
     failing: tuple[FailingRange, ...] = ()
     # Without these, the limits of skips would not hold for logs that end each process.
     skips: tuple[PastSkips, ...] = ()

@@ -38,6 +38,7 @@ from loghub_consumer.processes.messages import (
     LoadFailed,
     ProcessBatch,
     ShutDown,
+    StandBy,
     ToChild,
     TrackerAnswer,
 )
@@ -229,6 +230,11 @@ class ChildSessions:
         self.listening = threading.Lock()  # the listener is called once at a time
         self.calls = TrackerCalls(channel)
         self._sessions: dict[int, ShardSession] = {}
+        self._standby: queue.SimpleQueue[tuple[int, ...]] = queue.SimpleQueue()
+        if self.listener is not None:
+            threading.Thread(
+                target=inherited(self._tell_standby), args=(self.listener,), name="standby", daemon=True
+            ).start()
 
     def serve(self) -> None:
         """Pass each request to its session. This thread calls no code of the user."""
@@ -237,12 +243,26 @@ class ChildSessions:
             if isinstance(message, TrackerAnswer):
                 self.calls.answered(message)
                 continue
+            if isinstance(message, StandBy):
+                self._standby.put(message.shards)
+                continue
             if isinstance(message, Initialize) and message.session not in self._sessions:
                 self._sessions[message.session] = ShardSession(self, message)
             session = self._sessions[message.session]
             if isinstance(message, ShutDown):
                 del self._sessions[message.session]
             session.requests.put((message, bodies))
+
+    def _tell_standby(self, listener: Listener) -> None:
+        while True:
+            shards = self._standby.get()
+            try:
+                with self.listening:
+                    listener.on_standby(shards)
+            except BaseException as error:  # noqa: BLE001 - user code: no call waits for it
+                with suppress(OSError, ValueError):  # it may have closed standard error
+                    traceback.print_exception(error)
+                    sys.stderr.flush()
 
 
 class ShardSession:

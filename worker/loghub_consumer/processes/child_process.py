@@ -28,6 +28,7 @@ from loghub_consumer.errors import FatalError
 from loghub_consumer.log_context import inherited
 from loghub_consumer.processes.messages import (
     Acknowledge,
+    AcknowledgeUpTo,
     CallAnswer,
     Channel,
     FromChild,
@@ -42,6 +43,7 @@ from loghub_consumer.processes.messages import (
     Save,
     Seek,
     ShutDown,
+    StandBy,
     TrackerAnswer,
     TrackerCall,
 )
@@ -149,6 +151,10 @@ class ChildProcess:
         self._waiting_alone = 0
         self._closing = False
         self._is_cut = False  # the channel has ended
+        self._standby: tuple[int, ...] = ()
+        self._telling = (
+            threading.Lock()
+        )  # what is told last is the latest; taken before the lock of `_changed`
         self.generation = 0
         self.loaded = False
         self.ended_message = ""
@@ -211,6 +217,26 @@ class ChildProcess:
             raise pending.error
         assert pending.answer is not None
         return pending.answer, pending.generation
+
+    def tell_standby(self, shards: tuple[int, ...]) -> None:
+        """In these shards another consumer is active. A process that is started later learns it, too."""
+        with self._changed:
+            self._standby = shards
+        self._tell_standby()
+
+    def _tell_standby(self) -> None:
+        with self._telling:
+            with self._changed:
+                channel = self._channel if self.loaded else None
+                generation, shards = self.generation, self._standby
+            if channel is None or self._settings.load.listener is None:
+                return
+            try:
+                channel.send(StandBy(shards))
+            except BlockingIOError:  # a part of the message may have been sent
+                self._kill(NO_CALL, generation, f"it read nothing for {self._settings.send_timeout_s:g} s")
+            except OSError:
+                pass  # it has ended
 
     def await_loaded(self, may_wait: Callable[[], bool]) -> None:
         """Wait for a process that is being started, as long as `may_wait` and as its code may take to be
@@ -376,12 +402,14 @@ class ChildProcess:
                     pending.answered.set()
                 case Save() | Seek() if may_block(message):
                     self._begin(channel, message)
-                case Save() | Get() | Refuse() | Acknowledge() | Pause():
+                case Save() | Get() | Refuse() | Acknowledge() | AcknowledgeUpTo() | Pause():
                     self._carry_out(channel, message)
                 case Loaded():
                     with self._changed:
                         self.loaded = True
                         self._changed.notify_all()
+                    if self._standby:
+                        self._tell_standby()
                 case LoadFailed():
                     self._fail(FatalError(WorkerReason.INVALID_PIPELINE.value, message.message))
 
@@ -469,6 +497,11 @@ class ProcessPool:
         with self._lock:
             for process in self._processes:
                 process.shards.pop(session, None)
+
+    def tell_standby(self, shards: tuple[int, ...]) -> None:
+        """Tell the listeners in which shards another consumer is active."""
+        for process in self._processes:
+            process.tell_standby(shards)
 
     @property
     def failure(self) -> FatalError | None:

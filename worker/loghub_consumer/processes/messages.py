@@ -75,6 +75,12 @@ class ShutDown(msgspec.Struct, tag=True, frozen=True):
     is_moved: bool = False
 
 
+class StandBy(msgspec.Struct, tag=True, frozen=True):
+    """Another consumer is active in these shards, and no others. There is no answer."""
+
+    shards: tuple[int, ...]
+
+
 class TrackerAnswer(msgspec.Struct, tag=True, frozen=True):
     """The result of a call of the tracker: the noted checkpoint, or why the call failed."""
 
@@ -132,7 +138,8 @@ class Get(msgspec.Struct, tag=True, frozen=True):
     session: int
 
 
-Places: TypeAlias = list[tuple[int, int | None]]  # the cursor and the index of each `LogPlace`
+Place: TypeAlias = tuple[int, int | None]  # the cursor and the index of a `LogPlace`
+Places: TypeAlias = list[Place]
 
 
 class Refuse(msgspec.Struct, tag=True, frozen=True):
@@ -154,6 +161,14 @@ class Acknowledge(msgspec.Struct, tag=True, frozen=True):
     places: Places
 
 
+class AcknowledgeUpTo(msgspec.Struct, tag=True, frozen=True):
+    """`Tracker.ack_up_to` was called with this place."""
+
+    number: int
+    session: int
+    last: Place
+
+
 class Seek(msgspec.Struct, tag=True, frozen=True):
     """`Tracker.seek` was called."""
 
@@ -170,9 +185,9 @@ class Pause(msgspec.Struct, tag=True, frozen=True):
     is_paused: bool
 
 
-AnsweredCall = Save | Get | Refuse | Seek | Pause
+AnsweredCall = Save | Get | Refuse | AcknowledgeUpTo | Seek | Pause
 TrackerCall = AnsweredCall | Acknowledge
-ToChild = Load | Initialize | ProcessBatch | ShutDown | TrackerAnswer
+ToChild = Load | Initialize | ProcessBatch | ShutDown | StandBy | TrackerAnswer
 Message = TypeVar("Message", bound=msgspec.Struct)
 FromChild = Loaded | LoadFailed | CallAnswer | TrackerCall
 

@@ -27,7 +27,7 @@ from loghub_consumer.processes.child_process import (
     ProcessPool,
 )
 from loghub_consumer.processes.messages import BodyMessage, CallAnswer, Initialize, ProcessBatch, ShutDown
-from loghub_consumer.processor import TrackedProcessor, Tracker
+from loghub_consumer.processor import Listener, TrackedProcessor, Tracker
 from loghub_consumer.shard_runner import RemoteError
 from loghub_consumer.tracker import ShardTracker
 
@@ -252,6 +252,17 @@ class RemoteProcessor(TrackedProcessor):
                 return Failure(cause=Cause.ENDED, reason=reason, message=str(error))
             case _:
                 return _unavailable(WorkerReason.PROCESS_ENDED, str(error))
+
+
+class RemoteListener(Listener):
+    """Tells the listeners in the processes what is of no shard of theirs; what is of a shard, its session
+    tells."""
+
+    def __init__(self, pool: ProcessPool) -> None:
+        self._pool = pool
+
+    def on_standby(self, shards: tuple[int, ...]) -> None:
+        self._pool.tell_standby(shards)
 
 
 def has_hung(report: FailureReport, shard: int) -> bool:

@@ -15,6 +15,7 @@ from loghub_consumer.batch import LogBatch, LogPlace, Logs, places_of
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.processes.messages import (
     Acknowledge,
+    AcknowledgeUpTo,
     AnsweredCall,
     Channel,
     Get,
@@ -137,6 +138,8 @@ def _do(call: AnsweredCall, tracker: ShardTracker) -> None:
             tracker.nack_up_to(last, delay_s=call.delay_s, reason=call.reason)
         case Refuse():
             tracker.nack(*_places(call.places), delay_s=call.delay_s, reason=call.reason)
+        case AcknowledgeUpTo():
+            tracker.ack_up_to(LogPlace(*call.last))
         case Seek():
             tracker.seek(call.to)
         case Pause(is_paused=True):
@@ -237,6 +240,10 @@ class ChildTracker:
 
     def ack(self, *logs: Logs) -> None:
         self._calls.tell(Acknowledge(self._session, self._places(logs)))
+
+    def ack_up_to(self, last: Logs) -> None:
+        place = self._places((last,))[-1]
+        self._ask(lambda number: AcknowledgeUpTo(number, self._session, place))
 
     def transaction(self, logs: LogBatch) -> AbstractContextManager[Any]:  # noqa: ARG002 - the protocol
         raise ValueError(

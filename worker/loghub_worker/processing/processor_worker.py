@@ -33,7 +33,13 @@ from loghub_consumer.membership.shard_manager import ShardManager
 from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
 from loghub_consumer.processes.messages import Load
-from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor, has_hung
+from loghub_consumer.processes.remote_processor import (
+    ProcessorCounts,
+    RemoteListener,
+    RemoteParts,
+    RemoteProcessor,
+    has_hung,
+)
 from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import (
     MIN_FETCH_INTERVAL_S,
@@ -141,7 +147,11 @@ class ProcessorWorker:
         if self._stop:
             return
         threading.Thread(target=self._watch, args=(consumer, self._pool), name="watch", daemon=True).start()
-        consumer.run()
+        try:
+            consumer.run()
+        except LogHubException as error:  # a repetition does not change it
+            reported = to_reported_error(error)
+            raise FatalError(reported.reason, reported.message) from error
         self._await_stop()
 
     def _await_stop(self) -> None:
@@ -255,7 +265,7 @@ class ProcessorWorker:
             retry_factory=partial(RemoteProcessor, parts.of_retries()),
             running=RunningBatches(self._settings.state_dir),
         )
-        consumer = Consumer(settings, factory, worker=options)
+        consumer = Consumer(settings, factory, RemoteListener(pool), worker=options)
         try:
             consumer.check()
         except OSError as error:
