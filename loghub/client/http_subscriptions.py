@@ -9,7 +9,7 @@ import msgspec
 
 from loghub.client.port import Position, check_logstore, check_subscription
 from loghub.client.schemas import decode
-from loghub.client.transport import JSON, HttpAnswer, HttpCall, Transport
+from loghub.client.transport import DONE, JSON, HttpAnswer, HttpCall, Transport
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError
 from loghub.wire.subscriptions import (
     EXCHANGE_MEDIA_TYPE,
@@ -45,7 +45,7 @@ class HttpSubscriptions:
         self._subscription_call("PUT", _one(logstore, name), spec)
 
     def delete_subscription(self, logstore: str, name: str) -> None:
-        self._subscription_call("DELETE", _one(logstore, name))
+        self._subscription_call("DELETE", _one(logstore, name), done_code=Code.SUBSCRIPTION_NOT_EXIST)
 
     def subscription_status(self, logstore: str, name: str) -> SubscriptionStatus:
         return decode(self._subscription_call("GET", _one(logstore, name)).body, SubscriptionStatus)
@@ -66,7 +66,11 @@ class HttpSubscriptions:
     def exchange(self, logstore: str, name: str, exchange: Exchange) -> Exchanged:
         if not exchange.session and not exchange.nonce:
             exchange = replace(exchange, nonce=os.urandom(_NONCE_BYTES).hex())
-        answer = self._subscription_call("POST", f"{_one(logstore, name)}/exchange", exchange)
+        done_code = Code.SUBSCRIPTION_FENCED if exchange.leave else None
+        path = f"{_one(logstore, name)}/exchange"
+        answer = self._subscription_call("POST", path, exchange, done_code=done_code)
+        if answer is DONE:
+            return Exchanged(session="", lease_s=exchange.lease_s)
         try:
             return msgspec.msgpack.decode(answer.body, type=Exchanged)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -75,7 +79,13 @@ class HttpSubscriptions:
             ) from error
 
     def _subscription_call(
-        self, method: str, path: str, value: object = None, *, repeatable: bool = True
+        self,
+        method: str,
+        path: str,
+        value: object = None,
+        *,
+        repeatable: bool = True,
+        done_code: Code | None = None,
     ) -> HttpAnswer:
         if not self.has_subscriptions():
             raise ExtensionMissing("subscriptions are an extension of the embedded service")
@@ -87,6 +97,7 @@ class HttpSubscriptions:
             headers={} if value is None else {"Content-Type": EXCHANGE_MEDIA_TYPE if is_exchange else JSON},
             body=b"" if value is None else encode(value),
             repeatable=repeatable,
+            done_code=done_code,
         )
         try:
             return self._transport.send(call)

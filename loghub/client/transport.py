@@ -70,7 +70,8 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCall:
-    """One API call. ``repeatable``: doing it twice has the same effect as doing it once."""
+    """One API call. ``repeatable``: doing it twice has the same effect as doing it once. ``done_code`` is the
+    error that it gets the second time, such as that what it deletes does not exist."""
 
     method: str
     path: str
@@ -79,6 +80,7 @@ class HttpCall:
     body: bytes = b""
     signed: bool = True
     repeatable: bool = False
+    done_code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,9 @@ class HttpAnswer:
 
     headers: Mapping[str, str]
     body: bytes
+
+
+DONE = HttpAnswer(headers={}, body=b"")  # in place of an answer that was lost
 
 
 class _ErrorBody(msgspec.Struct):
@@ -125,11 +130,27 @@ class Transport:
         self._pool.clear()
 
     def send(self, call: HttpCall) -> HttpAnswer:
-        """The answer. Raises LogHubError, or EndpointUnreachable after at most three attempts."""
+        """The answer. Raises LogHubError, or EndpointUnreachable after at most three attempts. If an earlier
+        attempt, whose answer was lost, has done the call (``done_code``), the answer is `DONE`."""
         repeat = Repeat.ONCE
         if call.repeatable:
             repeat = Repeat.READ if call.method == "GET" else Repeat.IDEMPOTENT
-        return self._retries.run(lambda deadline_s: self._once(call, deadline_s), repeat)
+        may_be_done = False
+
+        def attempt(deadline_s: float) -> HttpAnswer:
+            nonlocal may_be_done
+            try:
+                return self._once(call, deadline_s)
+            except EndpointUnreachable as error:
+                may_be_done |= not error.definite
+                raise
+            except LogHubError as error:
+                if may_be_done and error.code == call.done_code:
+                    return DONE
+                may_be_done |= error.status >= 500 and error.code != Code.SERVER_BUSY
+                raise
+
+        return self._retries.run(attempt, repeat)
 
     def discover(self) -> InfoJson:
         """What the embedded service says of itself; an empty answer for any other service. Raises the errors

@@ -147,6 +147,8 @@ class Exchange:
     ``lease_s`` everything is delivered to others.
 
     ``acks``, ``nacks`` and ``release`` are by shard. What is released is given back at once and not counted.
+    ``settlement`` numbers the calls of a session that have ``nacks`` or ``release``, each higher than the
+    one before: in a call that is repeated with its number these have no effect again.
     ``is_durable``: the answer comes when the acknowledgments are on the disk.
 
     ``number`` is None to settle only, which may be done at any time; else the number of the receive, from 1
@@ -167,6 +169,7 @@ class Exchange:
     acks: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
     nacks: tuple[Nack, ...] = ()
     release: Mapping[int, tuple[Run, ...]] = field(default_factory=dict)
+    settlement: int | None = None
     is_durable: bool = True
     number: int | None = None
     max_logs: int = 0
@@ -200,7 +203,7 @@ class Exchanged:
     else all. ``backlog`` has the logs without an acknowledgment by shard, None if not known. ``rejected``
     counts the acknowledgments that were not taken: they lie beyond the end, or there is no room for another
     range. ``fenced`` are shards of an ordered type where nothing was settled, since another consumer is
-    active.
+    active. ``unreadable`` says of shards of which nothing more comes why their log data cannot be read.
     """
 
     session: str
@@ -212,6 +215,7 @@ class Exchanged:
     backlog: Mapping[int, int | None] = field(default_factory=dict)
     rejected: int = 0
     fenced: tuple[int, ...] = ()
+    unreadable: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

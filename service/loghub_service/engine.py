@@ -73,7 +73,8 @@ from loghub_service.subscriptions import SubscriptionRegistry
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")
 _MEMBER_ID_DIGITS = 32  # random, so that member ids never repeat
-_RUN_DIGITS = 8  # random, so that two starts of the service one after the other differ
+# Hexadecimal and random: a folder that was restored from an older copy would give the same number again.
+_GENERATION_DIGITS = 16
 # Each check and each pull holds a few copies of 10 MiB, so this bounds memory; the remaining threads are for
 # short lookups.
 _CONCURRENT_CHECKS = 2
@@ -135,9 +136,10 @@ class Engine:
             named=self.catalog.named,
             limits=settings.subscriptions,
             max_subscriptions=settings.limits.subscriptions,
+            new_generation=partial(self.random.hex, _GENERATION_DIGITS),
         )
         self.dispatches = self._new_dispatches()
-        self.sessions = Leases(self.clock, self.dispatches, new_run=partial(self.random.hex, _RUN_DIGITS))
+        self.sessions = Leases(self.clock, self.dispatches)
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
         self.declarations = Declarations(self.submit, self.catalog.logstores_by_id)
         self._file_batches: Batches[Task] = start_batches(

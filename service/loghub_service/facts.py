@@ -219,13 +219,15 @@ class CursorsUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSaved:
-    """The settings of a subscription of a logstore, which is new or has changed."""
+    """The settings of a subscription of a logstore, which is new, has changed or was set to a position. What
+    a consumer was given in another ``generation`` is wanted again."""
 
     logstore: int
     name: str
     type: SubscriptionType
     in_order: bool
     key: tuple[str, ...] = ()
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

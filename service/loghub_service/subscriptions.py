@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 
 import structlog
 
@@ -69,14 +68,19 @@ class RegisteredSubscription:
     """One subscription; another one of the same name, after it was deleted, is another object."""
 
     def __init__(
-        self, registry: "SubscriptionRegistry", logstore: int, name: str, state: Subscription
+        self,
+        registry: "SubscriptionRegistry",
+        logstore: int,
+        name: str,
+        state: Subscription,
+        generation: str,
     ) -> None:
         self.logstore = logstore
         self.name = name
         self.state = state
+        self.generation = generation  # another text since each seek
         self.is_deleted = False
         self.redelivered_logs = 0  # since the start, that their consumers wanted again
-        self.era = 0  # another number with its creation and with each seek since the start
         self.unsaved: dict[int, _Unsaved] = {}
         self._registry = registry
 
@@ -99,17 +103,18 @@ class SubscriptionRegistry:
         named: Callable[[int], Mapping[str, str]],
         limits: SubscriptionLimits,
         max_subscriptions: int,
+        new_generation: Callable[[], str],
     ) -> None:
         """``submit`` persists facts in one transaction. ``named`` has the names of a logstore and its
-        project, for the log."""
+        project, for the log. ``new_generation`` makes a text that was never made before."""
         self.limits = limits
         self._submit = submit
         self._named = named
         self._max_subscriptions = max_subscriptions
+        self._new_generation = new_generation
         self._commits: NewestCommits[RegisteredSubscription] = NewestCommits()
         self._subscriptions: dict[int, dict[str, RegisteredSubscription]] = {}
         self._unsaved: set[RegisteredSubscription] = set()
-        self._eras = count(1)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -147,8 +152,8 @@ class SubscriptionRegistry:
             raise TooManySubscriptions(
                 f"the service has at most {self._max_subscriptions} subscriptions (--max-subscriptions)"
             )
-        subscription = RegisteredSubscription(self, logstore, name, create(settings, shards))
-        subscription.era = next(self._eras)
+        generation = self._new_generation() if settings.is_durable else ""
+        subscription = RegisteredSubscription(self, logstore, name, create(settings, shards), generation)
         self._subscriptions.setdefault(logstore, {})[name] = subscription
         if settings.is_durable:
             facts = [self._settings_of(subscription)]
@@ -166,7 +171,7 @@ class SubscriptionRegistry:
         }
         starts = {shard: ShardStart(end=max(end, stored.cursors[shard].high)) for shard, end in ends.items()}
         state = create(settings, starts, stored.cursors)
-        subscription = RegisteredSubscription(self, stored.logstore, stored.name, state)
+        subscription = RegisteredSubscription(self, stored.logstore, stored.name, state, stored.generation)
         for shard, cursor in stored.cursors.items():
             subscription.unsaved[shard] = _Unsaved(snapshot_bytes=len(pack_cursor(cursor)))
         self._subscriptions.setdefault(stored.logstore, {})[stored.name] = subscription
@@ -205,10 +210,11 @@ class SubscriptionRegistry:
     def apply(self, subscription: RegisteredSubscription, event: Event, *, now: float) -> DispatchOutcome:
         """Apply one event, and collect what must become durable."""
         outcome = step(subscription.state, event, now=now, limits=self.limits)
-        if isinstance(event, SeekTo):
-            subscription.era = next(self._eras)
         if subscription.state.settings.is_durable and not subscription.is_deleted:
-            self._collect(subscription, outcome)
+            if isinstance(event, SeekTo):  # in one transaction with the mark
+                subscription.generation = self._new_generation()
+            has_new_row = outcome.are_settings_changed or isinstance(event, SeekTo)
+            self._collect(subscription, outcome, has_new_row=has_new_row)
         for delivery in outcome.deliveries:
             subscription.redelivered_logs += sum(
                 stop - first for first, stop, times in delivery.runs if times
@@ -230,9 +236,11 @@ class SubscriptionRegistry:
         self._save(subscription)
         await self._commits.durable(subscription)
 
-    def _collect(self, subscription: RegisteredSubscription, outcome: DispatchOutcome) -> None:
+    def _collect(
+        self, subscription: RegisteredSubscription, outcome: DispatchOutcome, *, has_new_row: bool
+    ) -> None:
         facts: list[ServiceFact] = []
-        if outcome.are_settings_changed:
+        if has_new_row:
             facts.append(self._settings_of(subscription))
         facts += [self._whole(subscription, shard) for shard in outcome.replaced]
         if facts:
@@ -278,6 +286,7 @@ class SubscriptionRegistry:
             type=settings.type,
             in_order=settings.in_order,
             key=settings.key,
+            generation=subscription.generation,
         )
 
     def _whole(self, subscription: RegisteredSubscription, shard: int) -> ServiceFact:

@@ -12,15 +12,18 @@ from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import SubscriptionStatus
 from loghub_service.engine import Engine
 from loghub_service.ports import OsDisk, OsRandom, Platform
+from loghub_service.pulsar.broker.call import PulsarBrokerLimits
 from loghub_service.settings import ServiceSettings
 from loghub_service.start import open_engine
 from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess, in_process
 from tests.loghub_service.pulsar.broker.pulsar_place import PARTITION, PulsarPlace
 from tests.loghub_service.pulsar.broker.pulsar_place import run as run_pulsar
+from tests.loghub_service.test_exchange import KEYED, SHARED, pass_time
 
 GUARD_S = 120.0  # against a hang
 ALL = pytest.mark.parametrize("kind", SubscriptionType)
+NOT_ORDERED = pytest.mark.parametrize("kind", [SHARED, KEYED])
 
 
 async def opened_again(service: InProcess, data: Path) -> InProcess:
@@ -160,6 +163,87 @@ class SubscribedConsumerOf(SubscribedConsumer):
         self.session = before.session
 
 
+async def set_back(service: InProcess, kind: SubscriptionType, how: str) -> None:
+    """All logs are wanted, those that were delivered before included."""
+    if how == "seek":
+        await service.ok("POST", f"{SUBSCRIPTION}/seek", body=b'{"position":"begin"}')
+    elif how == "new subscription":
+        await service.ok("DELETE", SUBSCRIPTION)
+        await create(service, kind)
+    else:
+        await service.ok("DELETE", "/logstores/access")
+        await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":1}')
+        await create(service, kind)
+        await put(service, "a", "b")
+
+
+@NOT_ORDERED
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("how", ["seek", "new subscription", "new logstore"])
+def test_an_acknowledgment_from_before_all_logs_were_wanted_again_takes_no_log_away(
+    tmp_path: Path, kind: SubscriptionType, how: str, is_restarted: bool
+) -> None:
+    async def late(before: SubscribedConsumer, service: InProcess) -> None:
+        again = SubscribedConsumerOf(before, service)
+        assert await again.code(acks=by_shard(before.got)) == "SubscriptionFenced"
+        assert (await status_of(service)).backlog_logs == 2
+        again.session = ""
+        assert sorted(await again.receive()) == ["a", "b"]
+
+    async def main() -> None:
+        data = tmp_path / "data"
+        async with in_process(data) as service:
+            await create(service, kind)
+            await put(service, "a", "b")
+            one = SubscribedConsumer(service, "one", kind)
+            assert len(await one.receive()) == 2
+            await set_back(service, kind, how)
+            if not is_restarted:
+                await late(one, service)
+                return
+        next_one = await opened_again(service, data)
+        try:
+            await late(one, next_one)
+        finally:
+            await next_one.engine.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["skip", "another type and back", "seek before its session"])
+def test_a_late_acknowledgment_counts_after_a_restart_if_no_log_was_wanted_again(
+    tmp_path: Path, how: str
+) -> None:
+    kind = SubscriptionType.SHARED
+
+    async def main() -> None:
+        data = tmp_path / "data"
+        async with in_process(data) as service:
+            await create(service, kind)
+            await put(service, "a", "b", "c")
+            if how == "seek before its session":
+                await set_back(service, kind, "seek")
+            one = SubscribedConsumer(service, "one", kind, lease_s=5.0)
+            assert len(await one.receive()) == 3
+            if how == "skip":
+                await service.ok("POST", f"{SUBSCRIPTION}/skip", body=b'{"shard":0,"logs":1}')
+            elif how == "another type and back":
+                pass_time(service, 6)
+                await create(service, SubscriptionType.EXCLUSIVE)
+                await create(service, kind)
+        again = await opened_again(service, data)
+        try:
+            late = SubscribedConsumerOf(one, again)
+            *_, last = sorted(one.got)
+            assert await late.code(acks=by_shard([last])) == "SubscriptionFenced"
+            late.session = ""
+            assert await late.receive() == (["b"] if how == "skip" else ["a", "b"])
+        finally:
+            await again.engine.close()
+
+    asyncio.run(main())
+
+
 def test_consumers_of_both_endpoints_share_the_logs_of_one_subscription(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
@@ -209,6 +293,32 @@ def test_a_consumer_over_http_takes_over_from_a_client_of_pulsar(tmp_path: Path)
         assert message.payloads == (b"4",)
 
     run_pulsar(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.FAILOVER])
+def test_a_log_that_no_message_can_carry_comes_to_a_consumer_over_http_that_is_dealt_it(
+    tmp_path: Path, kind: SubscriptionType
+) -> None:
+    """A client of Pulsar is connected, and has no part in it: without permits, or standing by."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        large = random.Random(1).randbytes(2000).hex()
+        client = await place.client()
+        await client.subscribe(topic=PARTITION, name="s", kind=kind.value, permits=1, consumer_name="b")
+        one = SubscribedConsumer(of_place(place), "a", kind)
+        if kind is SHARED:
+            await place.put(b"takes the only permit")
+            await client.receive(1)
+        while not (await one.exchange()).active:
+            await asyncio.sleep(0)
+        await place.put(large.encode(), b"small")
+        while one.lines[-1:] != ["small"]:
+            await one.receive()
+        assert one.lines == [large, "small"]
+        assert place.endpoint.broker.counts.too_large_logs == 0
+        assert (await one.ack_all(leave=True)).rejected == 0
+
+    run_pulsar(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
 
 
 def of_place(place: PulsarPlace) -> InProcess:

@@ -6,7 +6,7 @@ from loghub_service.dispatch.sessions import (
     SessionTable,
     begin_call,
     end_call,
-    knows_era,
+    is_of_generation,
     session_text,
 )
 from loghub_service.subscription.events import Delivery
@@ -82,11 +82,13 @@ def test_a_lease_that_began_again_after_a_gap_is_not_longer() -> None:
     assert ended_at(table, 1000, 1010) == {one.id: 1005}
 
 
-def test_a_session_is_of_the_era_in_its_text_and_one_of_an_earlier_run_is_of_the_first_era() -> None:
-    text = session_text("RUN1", 7, "SECRET")
-    assert [knows_era(text, "RUN1", era) for era in (0, 7, 70)] == [False, True, False]
-    assert [knows_era(text, "RUN2", era) for era in (0, 7)] == [True, False]
-    assert [knows_era("anything", "RUN1", era) for era in (0, 7)] == [True, False]
+def test_a_session_is_of_the_generation_in_its_text_and_of_no_other() -> None:
+    text = session_text("A1", "SECRET")
+    assert [is_of_generation(text, one) for one in ("A1", "A", "A11", "")] == [True, False, False, False]
+    of_an_older_release = "RUN1-0-SECRET"  # its subscriptions had no generation
+    for one in (of_an_older_release, "anything", ""):
+        assert not is_of_generation(one, "A1")
+    assert not is_of_generation(of_an_older_release, "")
 
 
 def test_what_did_not_fit_is_first_again_unless_it_was_dropped_meanwhile() -> None:

@@ -3,16 +3,21 @@ acknowledgment counts for a log that its consumer has not seen."""
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import Nack
+from loghub_service.dispatch import dispatcher
+from loghub_service.dispatch.ports import Unreadable
+from loghub_service.settings import Limits
 from loghub_service.subscribed_logs import SubscribedLogstore
-from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, by_shard, create, put, status_of
+from tests.loghub_service.exchanges import SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess
+from tests.loghub_service.rawclient import group_of
 from tests.loghub_service.test_budgets import settle
-from tests.loghub_service.test_exchange import ALL, KEYED, SHARED, pass_time, run
+from tests.loghub_service.test_exchange import ALL, GUARD_S, KEYED, SHARED, pass_time, run
 
 NOT_ORDERED = pytest.mark.parametrize("kind", [SHARED, KEYED])
 FEW_BYTES = 1  # only one log group fits, so that what else was dealt waits for the next answer
@@ -98,6 +103,7 @@ def test_a_negative_acknowledgment_that_is_repeated_is_counted_once(
         ((shard, position), *_) = sorted(one.got)
         one.number += 1
         wanted = {"number": one.number, "max_logs": 10, "max_bytes": 1 << 20, "wait_s": 60.0}
+        wanted["settlement"] = 1
         nack = Nack(shard=shard, runs=((position, position + 1),))
         lost = await one.exchange(nacks=(nack,), **wanted)
         again = one.take(await one.exchange(nacks=(nack,), **wanted))
@@ -110,29 +116,34 @@ def test_a_negative_acknowledgment_that_is_repeated_is_counted_once(
 
 
 @NOT_ORDERED
-@pytest.mark.parametrize("reset", ["seek", "new subscription", "new logstore"])
-def test_an_acknowledgment_from_before_a_reset_takes_no_log_away(
-    tmp_path: Path, kind: SubscriptionType, reset: str
+@pytest.mark.parametrize("how", ["alone", "with an acknowledgment", "in a receive that is being answered"])
+def test_a_call_that_is_repeated_refuses_its_logs_once_however_it_is_made(
+    tmp_path: Path, kind: SubscriptionType, how: str
 ) -> None:
     async def scenario(service: InProcess) -> None:
         await create(service, kind)
         await put(service, "a", "b")
         one = SubscribedConsumer(service, "one", kind)
-        assert len(await one.receive()) == 2
-        if reset == "seek":
-            await service.ok("POST", f"{SUBSCRIPTION}/seek", body=b'{"position":"begin"}')
-        elif reset == "new subscription":
-            await service.ok("DELETE", SUBSCRIPTION)
-            await create(service, kind)
+        await one.receive()
+        (first, second) = sorted(one.got)
+        refused = Nack(shard=first[0], runs=((first[1], first[1] + 1),))
+        call: dict[str, Any] = {"nacks": (refused,), "settlement": 7}
+        if how == "with an acknowledgment":
+            call["acks"] = by_shard([second])
+        if how == "in a receive that is being answered":
+            call |= {"number": one.number + 1, "max_logs": 10, "max_bytes": 1 << 20, "wait_s": 60.0}
+        lost = one.begin(**call)
+        if how == "in a receive that is being answered":
+            one.number += 1
         else:
-            await service.ok("DELETE", "/logstores/access")
-            await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":1}')
-            await create(service, kind)
-            await put(service, "a", "b")
-        assert await one.code(acks=by_shard(one.got)) == "SubscriptionFenced"
-        assert (await status_of(service)).backlog_logs == 2
-        one.session, one.number = "", 0
-        assert sorted(await one.receive()) == ["a", "b"]
+            await one.answer(lost)
+            await one.receive()  # the log comes again, and then the call as well
+        one.take(await one.exchange(**call))
+        await one.receive(wait_s=0.0)
+        assert one.got[first] == 1
+        await one.exchange(nacks=(refused,), settlement=8)
+        await one.receive()
+        assert one.got[first] == 2  # another call counts
 
     run(tmp_path, scenario)
 
@@ -164,6 +175,54 @@ def test_after_an_error_of_the_service_consumers_that_join_again_get_what_arrive
         assert one.take(await one.answer(next_one)) == ["b"]
 
     run(tmp_path, scenario)
+
+
+@ALL
+def test_a_consumer_that_waits_is_told_what_cannot_be_read_and_gets_the_logs_of_other_shards(
+    tmp_path: Path, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, is_damaged = SubscribedLogstore.read, True
+
+    async def read(logs: SubscribedLogstore, shard: int, *args: Any, **named: Any) -> Any:
+        if shard == 0 and is_damaged:
+            raise Unreadable("the bytes have another checksum")
+        return await reads(logs, shard, *args, **named)
+
+    monkeypatch.setattr(SubscribedLogstore, "read", read)
+    monkeypatch.setattr(dispatcher, "_DAMAGE_WAIT_S", 0.01)
+
+    async def scenario(service: InProcess) -> None:
+        nonlocal is_damaged
+        await service.ok("DELETE", "/logstores/access")
+        await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":2}')
+        await create(service, kind)
+        one = SubscribedConsumer(service, "one", kind)
+        assert (await one.exchange()).unreadable == {}
+        wanted = {"max_logs": 10, "max_bytes": 1 << 20, "wait_s": 2 * GUARD_S}
+        waits = one.begin(number=1, **wanted)
+        await settle()
+        await append(service, 0, "a")
+        told = await one.answer(waits)
+        assert (told.groups, told.unreadable) == ((), {0: "the bytes have another checksum"})
+        waits = one.begin(number=2, **wanted)
+        await settle()
+        assert len(service.engine.polls) == 1  # it is not told again and again
+        await append(service, 1, "b")
+        assert one.take(await one.answer(waits)) == ["b"]
+        assert one.last is not None
+        assert one.last.unreadable == told.unreadable
+        is_damaged = False
+        one.number = 2
+        assert await one.receive() == ["a"]
+        assert one.last.unreadable == {}
+        await one.ack_all(leave=True)
+
+    run(tmp_path, scenario, limits=Limits(poll_s=2 * int(GUARD_S)))
+
+
+async def append(service: InProcess, shard: int, line: str) -> None:
+    (store,) = service.engine.catalog.logstores_by_id
+    await service.engine.append(service.engine.logs[store, shard], group_of(line), logs=1)
 
 
 def fail(*_: object) -> None:

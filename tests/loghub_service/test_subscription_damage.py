@@ -95,17 +95,22 @@ def test_a_kill_after_any_commit_leaves_what_was_acknowledged_until_it_was_submi
         kinds: list[frozenset[type]] = []
         with closing(Database(str(tmp_path / "m.sqlite"))) as database:
             database.commit([(PROJECT, STORE, SHARD)])
-            waiting: list[tuple[tuple[ServiceFact, ...], tuple[int, object]]] = []
+            waiting: list[tuple[tuple[ServiceFact, ...], tuple[str, int, object]]] = []
 
             def submit(*facts: ServiceFact) -> "asyncio.Future[object]":
-                cursor = everything.of(1)["s"].state.shards[0].acked if everything.of(1) else None
-                waiting.append((facts, (cursor.mark, cursor.ranges) if cursor else (0, ())))
+                present = everything.of(1)["s"]
+                acked = present.state.shards[0].acked
+                waiting.append((facts, (present.generation, acked.mark, acked.ranges)))
                 future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
                 future.set_result(None)
                 return future
 
             everything = SubscriptionRegistry(
-                submit=submit, named=lambda _: {}, limits=SubscriptionLimits(), max_subscriptions=1
+                submit=submit,
+                named=lambda _: {},
+                limits=SubscriptionLimits(),
+                max_subscriptions=1,
+                new_generation=lambda: f"{rng.getrandbits(64):x}",
             )
             subscription = everything.create(1, "s", SHARED, {0: ShardStart(end=position_of(GROUPS * 99))})
             for _ in range(3 * MAX_DELTAS):
@@ -118,7 +123,8 @@ def test_a_kill_after_any_commit_leaves_what_was_acknowledged_until_it_was_submi
                 database.commit([facts for facts, _ in waiting])
                 kinds.append(frozenset(type(fact) for facts, _ in waiting for fact in facts))
                 (stored,) = database.subscriptions()
-                assert (stored.cursors[0].mark, stored.cursors[0].ranges) == waiting[-1][1]
+                cursor = stored.cursors[0]
+                assert (stored.generation, cursor.mark, cursor.ranges) == waiting[-1][1]
                 waiting.clear()
         assert {frozenset({CursorAdvanced}), frozenset({CursorSaved, CursorAdvanced})} <= set(kinds)
 

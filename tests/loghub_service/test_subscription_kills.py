@@ -62,6 +62,7 @@ class Run:
             named=lambda logstore: {"logstore": str(logstore)},
             limits=LIMITS,
             max_subscriptions=9,
+            new_generation=lambda: "",
         )
 
     def _submit(self, *facts: ServiceFact) -> "asyncio.Future[object]":

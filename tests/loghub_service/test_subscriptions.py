@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Coroutine
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_
 SHARED = SubscriptionSettings(type=SubscriptionType.SHARED)
 GROUPS = 5_000
 STARTS = {0: ShardStart(end=position_of(GROUPS))}
+GENERATIONS = count(1)
 
 
 class Commits:
@@ -79,6 +81,7 @@ def registry(
         named=lambda logstore: {"logstore": str(logstore)},
         limits=limits or SubscriptionLimits(),
         max_subscriptions=maximum,
+        new_generation=lambda: f"g{next(GENERATIONS)}",
     )
 
 
@@ -97,9 +100,35 @@ def test_a_subscription_is_saved_with_its_cursors() -> None:
         commits = Commits()
         registry(commits).create(1, "s", SHARED, STARTS)
         settings, cursor = commits.taken()
-        assert settings == SubscriptionSaved(logstore=1, name="s", type=SHARED.type, in_order=True)
+        assert isinstance(settings, SubscriptionSaved)
+        assert (settings.name, settings.type, settings.in_order) == ("s", SHARED.type, True)
         assert isinstance(cursor, CursorSaved)
         assert unpack(cursor.packed, ()) == SavedCursor(mark=0)
+
+    run(scenario())
+
+
+def test_a_seek_saves_another_generation_with_the_mark_in_one_transaction() -> None:
+    """A kill between both would leave old acknowledgments that count, or new ones that do not."""
+
+    async def scenario() -> None:
+        transactions: list[tuple[ServiceFact, ...]] = []
+        commits = Commits()
+
+        def submit(*facts: ServiceFact) -> "asyncio.Future[object]":
+            transactions.append(facts)
+            return commits.submit(*facts)
+
+        everything = registry(commits)
+        everything._submit = submit
+        subscription = everything.create(1, "s", SHARED, STARTS)
+        before = subscription.generation
+        subscription.apply(SeekTo(shard=0, position=0), now=0.0)
+        subscription.apply(Join(consumer=1, name="", type=SHARED.type, shards=(0,)), now=0.0)
+        _, (settings, cursor) = transactions
+        assert isinstance(settings, SubscriptionSaved)
+        assert isinstance(cursor, CursorSaved)
+        assert before != settings.generation == subscription.generation
 
     run(scenario())
 
@@ -245,6 +274,7 @@ def test_the_facts_of_any_life_are_the_state(seed: int) -> None:
                 assert isinstance(fact, SubscriptionSaved)
                 settings = fact
         assert settings.type is subscription.state.settings.type
+        assert settings.generation == subscription.generation
         for shard, cursor in subscription.state.shards.items():
             found, expected = unpack(whole[shard], deltas[shard]), saved(cursor)
             assert (found.mark, found.ranges) == (expected.mark, expected.ranges)
@@ -263,9 +293,12 @@ def test_a_restored_subscription_goes_on_and_learns_its_shards_with_the_next_rep
             unacked_below=4,
         )
         everything.restore(
-            StoredSubscription(logstore=1, name="s", type=SHARED.type, in_order=True, cursors={0: kept})
+            StoredSubscription(
+                logstore=1, name="s", type=SHARED.type, in_order=True, generation="AB", cursors={0: kept}
+            )
         )
         subscription = everything.of(1)["s"]
+        assert subscription.generation == "AB"
         assert saved(subscription.state.shards[0]) == kept
         report = {0: ShardStart(end=position_of(20)), 1: ShardStart(parents=(0,), end=position_of(1))}
         subscription.apply(SubscribedShards(shards=report), now=0.0)

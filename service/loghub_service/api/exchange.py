@@ -45,7 +45,7 @@ from loghub_service.dispatch.sessions import (
     LeasedConsumer,
     begin_call,
     end_call,
-    knows_era,
+    is_of_generation,
     session_text,
 )
 from loghub_service.engine import Engine
@@ -125,6 +125,7 @@ def _check(engine: Engine, wanted: Exchange) -> None:
         f"max_bytes is at most {MAX_ANSWER_BYTES}": 0 <= wanted.max_bytes <= MAX_ANSWER_BYTES,
         f"wait_s is at most {most_s} s": 0 <= wanted.wait_s <= most_s,
         "number is 1 or more": wanted.number is None or 1 <= wanted.number <= _MAX_NUMBER,
+        "settlement is 1 or more": wanted.settlement is None or 1 <= wanted.settlement <= _MAX_NUMBER,
     }
     for words, holds in rules.items():
         if not holds:
@@ -158,7 +159,7 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Leas
 
 def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: float) -> LeasedConsumer:
     session = LeasedConsumer(
-        id=session_text(engine.sessions.run, found.saved.era, engine.random.hex(_SESSION_DIGITS)),
+        id=session_text(found.saved.generation, engine.random.hex(_SESSION_DIGITS)),
         subscription=(found.logs.id, found.saved.name),
         name=wanted.consumer,
         number=next(engine.dispatches.numbers),
@@ -196,7 +197,7 @@ async def _settle_late(engine: Engine, found: FoundSubscription, wanted: Exchang
     """The session has ended. Where no order is kept, its acknowledgments count all the same, unless a seek or
     a deletion since then is the reason that the logs come again."""
     taken = ""
-    is_of_now = knows_era(wanted.session, engine.sessions.run, found.saved.era)
+    is_of_now = is_of_generation(wanted.session, found.saved.generation)
     if not wanted.type.is_ordered and wanted.acks and not is_of_now:
         taken = "; since then the subscription was created or set to a position, so nothing was settled"
     elif not wanted.type.is_ordered and wanted.acks:
@@ -287,8 +288,8 @@ class _ExchangeCall:
         for shard, runs in acks.items():
             if shard not in receipt.fenced:
                 receipt.rejected += self._ack(dispatch, shard, runs)
-        if wanted.number is not None and wanted.number == self._session.last_number:
-            return receipt  # this was done for the first attempt, and has an effect each time
+        if self._is_settled():
+            return receipt
         for nack, runs in nacks:
             if nack.shard not in receipt.fenced:
                 self._redeliver(nack.shard, runs, delay_s=nack.delay_s, is_counted=True)
@@ -296,6 +297,17 @@ class _ExchangeCall:
             if shard not in receipt.fenced:
                 self._redeliver(shard, runs, delay_s=0.0, is_counted=False)
         return receipt
+
+    def _is_settled(self) -> bool:
+        """Whether an earlier attempt of this call has had the effects that would add up: a log that is
+        acknowledged stays so, and one that is delivered again could be refused twice."""
+        number, session = self._wanted.settlement, self._session
+        if number is None:
+            return False
+        if number <= session.settlement:
+            return True
+        session.settlement = number
+        return False
 
     def _ack(self, dispatch: Dispatch, shard: int, runs: list[Run]) -> int:
         """How many could not be taken. What ends at the mark and goes on is one step in an ordered type."""
@@ -371,15 +383,9 @@ class _ExchangeCall:
 
     def _still_out(self, before: Sequence[Dealt]) -> list[Dealt]:
         """Without what was acknowledged since it was dealt."""
-        state, number = self._dispatch.saved.state, self._session.number
-        dealt = []
-        for shard, runs in before:
-            cursor, consumer = state.shards.get(shard), state.consumers.get(number)
-            if cursor is not None and consumer is not None and number in cursor.members:
-                left = cursor.queue.still_out(consumer, runs)
-                if left:
-                    dealt.append((shard, left))
-        return dealt
+        dispatch, number = self._dispatch, self._session.number
+        parts = ((shard, dispatch.still_out(number, shard, runs)) for shard, runs in before)
+        return [(shard, left) for shard, left in parts if left]
 
     async def _send(self, number: int, dealt: list[Dealt], receipt: _Receipt) -> ServiceResponse:
         """Read the log groups of what is still out. What does not fit waits for the next answer, all of it
@@ -426,6 +432,7 @@ class _ExchangeCall:
         backlog: dict[int, int | None] | None = None,
     ) -> Exchanged:
         session, shards = self._session, self._found.saved.state.shards
+        dispatch = self._engine.dispatches.get(self._found.logs.id, self._found.saved.name)
         session.reported_changes = session.changes
         return Exchanged(
             session=session.id,
@@ -441,6 +448,7 @@ class _ExchangeCall:
             backlog=session.backlog if backlog is None else backlog,
             rejected=receipt.rejected,
             fenced=receipt.fenced,
+            unreadable={} if dispatch is None else dispatch.unreadable,
         )
 
 

@@ -9,7 +9,7 @@ joins.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -32,6 +32,7 @@ from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.subscription.events import (
     Appended,
     DelayPassed,
+    DeliveredRun,
     DispatchOutcome,
     Event,
     Expired,
@@ -113,12 +114,23 @@ class Dispatch:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s: float | None = None
         self._waiting: asyncio.TimerHandle | None = None
+        self._damage: dict[int, tuple[int, str]] = {}  # by shard, where it begins and what it is
         self.refresh()
         self._follower = self._start(self._follow_arrivals())
 
     @property
     def is_ordered(self) -> bool:
         return self.saved.state.settings.type.is_ordered
+
+    @property
+    def unreadable(self) -> dict[int, str]:
+        """Why nothing more is read of these shards: their log data is damaged at the next position."""
+        shards = self.saved.state.shards
+        return {
+            shard: words
+            for shard, (first, words) in self._damage.items()
+            if shard in shards and shards[shard].loaded == first
+        }
 
     # Consumers
 
@@ -201,6 +213,13 @@ class Dispatch:
             self._counts.delivered_logs += logs
             if redeliveries:
                 self._counts.redelivered_logs += logs
+
+    def still_out(self, number: int, shard: int, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
+        """What of these runs is out at the consumer with this number."""
+        cursor, consumer = self.saved.state.shards.get(shard), self.saved.state.consumers.get(number)
+        if cursor is None or consumer is None or number not in cursor.members:
+            return []
+        return cursor.queue.still_out(consumer, runs)
 
     def give_back(self, receiver: Receiver, logs: int) -> None:
         """Permits of logs that are not there any more."""
@@ -300,6 +319,7 @@ class Dispatch:
             )
         except Unreadable as error:
             _log.error("a subscription waits: log data cannot be read", error=str(error), shard=load.shard)
+            self._note_damage(load, str(error))
             await asyncio.sleep(_DAMAGE_WAIT_S)
             groups, after = [], load.first
         if preparation is not None and preparation is self.preparation:
@@ -313,6 +333,14 @@ class Dispatch:
                 next=after,
             )
         )
+
+    def _note_damage(self, load: LoadGroups, words: str) -> None:
+        found = load.first, words
+        if self._damage.get(load.shard) == found:
+            return  # the consumers know
+        self._damage[load.shard] = found
+        for receiver in tuple(self.consumers.values()):
+            receiver.cannot_read(load.shard)
 
     def _entries(self, group: _ReadGroup, preparation: Preparation | None) -> Iterator[LoadedEntry]:
         """The group as the core delivers it: in ordered types in the pieces that the endpoint can send."""

@@ -1,8 +1,6 @@
 """The sessions of consumers over HTTP while the service runs: their leases end by the clock."""
 
 import asyncio
-from collections.abc import Callable
-from functools import cached_property
 
 from loghub.clock import Clock
 from loghub_service.dispatch.dispatcher import Dispatches
@@ -12,19 +10,11 @@ from loghub_service.dispatch.sessions import LOOK_S, LeasedConsumer, SessionTabl
 class Leases(SessionTable):
     """All sessions of a service. Used on the event loop only."""
 
-    def __init__(self, clock: Clock, dispatches: Dispatches, *, new_run: Callable[[], str]) -> None:
-        """``new_run`` makes a text that no earlier start of the service has had."""
+    def __init__(self, clock: Clock, dispatches: Dispatches) -> None:
         super().__init__()
-        self._new_run = new_run
         self._clock = clock
         self._dispatches = dispatches
         self._timer: asyncio.TimerHandle | None = None
-
-    @cached_property
-    def run(self) -> str:
-        """The part of each session's text that names this start of the service
-        (`loghub_service.dispatch.sessions.session_text`)."""
-        return self._new_run()
 
     def add(self, session: LeasedConsumer) -> None:
         super().add(session)

@@ -87,6 +87,9 @@ class Receiver(Protocol):
         """In Failover: it is the active one of the shard from now on, or not any more, and then another
         consumer gets what was dealt to it."""
 
+    def cannot_read(self, shard: int) -> None:
+        """Log data of the shard is damaged: nothing comes of it until that is mended."""
+
     def closed(self) -> None:
         """The consumer is none any more, and has to join again."""
 

@@ -18,17 +18,16 @@ Dealt = tuple[int, list[DeliveredRun]]  # a shard, and what is dealt of it
 LOOK_S = 1.0
 
 
-def session_text(run: str, era: int, secret: str) -> str:
-    """The text of a new session. ``run`` is another one with each start of the service, and ``era`` of the
-    subscription with each seek and each creation since the start; it is 0 before the first one."""
-    return f"{run}-{era}-{secret}"
+def session_text(generation: str, secret: str) -> str:
+    """The text of a new session. The subscription has another ``generation``, which survives a restart, with
+    its creation and with each seek."""
+    return f"{generation}-{secret}"
 
 
-def knows_era(session: str, run: str, era: int) -> bool:
-    """Whether a session that has ended was of the era that the subscription has now. Of one that was of an
-    earlier run nothing else is known than that it was before all seeks and creations of this run."""
-    began_in, _, rest = session.partition("-")
-    return (rest.partition("-")[0] if began_in == run else "0") == str(era)
+def is_of_generation(session: str, generation: str) -> bool:
+    """Whether a session, which may have ended, began after the creation and the last seek of the
+    subscription."""
+    return session.partition("-")[0] == generation
 
 
 def _nothing() -> None:
@@ -41,9 +40,11 @@ class LeasedConsumer:
 
     ``queue`` has what was dealt to it and not sent, and ``last`` what the answer with ``last_number`` had.
     ``turn`` is another number with each receive, so that an older one knows that it is over. ``changes``
-    counts how often the consumer became active for a shard or was relieved; ``reported_changes`` of them are
-    in an answer. ``wake`` is called when something has happened. ``sending`` is held while an answer with
-    logs is made, so that a repeated receive finds that answer.
+    counts how often the consumer became active for a shard or was relieved, and how often log data turned out
+    to be damaged; ``reported_changes`` of them are in an answer. ``settlement`` is the number of the last
+    call whose negative acknowledgments and releases had their effect. ``wake`` is called when something has
+    happened. ``sending`` is held while an answer with logs is made, so that a repeated receive finds that
+    answer.
     """
 
     id: str
@@ -60,6 +61,7 @@ class LeasedConsumer:
     turn: int = 0
     changes: int = 0
     reported_changes: int = 0
+    settlement: int = 0
     last_number: int = 0
     last: list[Dealt] = field(default_factory=list)
     queue: deque[Dealt] = field(default_factory=deque)
@@ -82,6 +84,10 @@ class LeasedConsumer:
         self.changes += 1
         if not is_active:
             self.drop(shard)
+        self.wake()
+
+    def cannot_read(self, shard: int) -> None:  # noqa: ARG002 - an answer names all such shards
+        self.changes += 1
         self.wake()
 
     def closed(self) -> None:

@@ -138,6 +138,20 @@ _VERSION_8 = """
 ALTER TABLE subscription ADD COLUMN key TEXT NOT NULL DEFAULT '[]';
 UPDATE subscription SET type='KeyShared' WHERE type='Key_Shared';
 """
+# So that an acknowledgment from before a seek does not count after it.
+_VERSION_9 = """
+ALTER TABLE subscription ADD COLUMN generation TEXT NOT NULL DEFAULT '';
+"""
 
-SCHEMAS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7, _VERSION_8)
+SCHEMAS = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+    _VERSION_7,
+    _VERSION_8,
+    _VERSION_9,
+)
 SCHEMA_VERSION = len(SCHEMAS)

@@ -36,6 +36,7 @@ class StoredSubscription:
     type: SubscriptionType
     in_order: bool
     key: tuple[str, ...] = ()
+    generation: str = ""
     cursors: dict[int, SavedCursor]
 
 
@@ -44,10 +45,18 @@ def subscription_statements(fact: SubscriptionFact) -> Iterator[Statement]:
     match fact:
         case SubscriptionSaved():
             yield (
-                "INSERT INTO subscription (logstore, name, type, in_order, key)"
-                " SELECT id, ?, ?, ?, ? FROM logstore WHERE id=?"
-                " ON CONFLICT DO UPDATE SET type=excluded.type, in_order=excluded.in_order, key=excluded.key",
-                (fact.name, fact.type.value, fact.in_order, _packed(fact.key), fact.logstore),
+                "INSERT INTO subscription (logstore, name, type, in_order, key, generation)"
+                " SELECT id, ?, ?, ?, ?, ? FROM logstore WHERE id=?"
+                " ON CONFLICT DO UPDATE SET type=excluded.type, in_order=excluded.in_order, key=excluded.key,"
+                " generation=excluded.generation",
+                (
+                    fact.name,
+                    fact.type.value,
+                    fact.in_order,
+                    _packed(fact.key),
+                    fact.generation,
+                    fact.logstore,
+                ),
             )
         case SubscriptionDeleted():
             yield "DELETE FROM subscription WHERE logstore=? AND name=?", (fact.logstore, fact.name)
@@ -82,8 +91,8 @@ def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
     ):
         deltas[logstore, name, shard].append(packed)
     stored: dict[tuple[int, str], StoredSubscription] = {}
-    for logstore, name, kind, in_order, key in connection.execute(
-        "SELECT logstore, name, type, in_order, key FROM subscription ORDER BY logstore, name"
+    for logstore, name, kind, in_order, key, generation in connection.execute(
+        "SELECT logstore, name, type, in_order, key, generation FROM subscription ORDER BY logstore, name"
     ):
         with _named(f"subscription {name}"):
             stored[logstore, name] = StoredSubscription(
@@ -92,6 +101,7 @@ def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
                 type=SubscriptionType(kind),
                 in_order=bool(in_order),
                 key=msgspec.json.decode(key, type=tuple[str, ...]),
+                generation=generation,
                 cursors={},
             )
     for logstore, name, shard, packed in connection.execute(

@@ -3,17 +3,20 @@
 `test_contract_failures` tests what it has in common with the vendor's SDK.
 """
 
+from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 import pytest
 
-from loghub.client.port import Credentials
+from loghub.client.port import Credentials, LogHub
 from loghub.client.transport import INFO_PATH
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire import compression, loggroup, signing, signing_v4
 from loghub.wire.compression import Compression
 from loghub.wire.errors import ExtensionMissing, LogHubError
+from loghub.wire.subscriptions import Exchange, Exchanged
 from tests.loghub.client.adapters import BODY, opener_of
-from tests.loghub.client.scripted import NO_INFO, Reply, reply_error, reply_json, scripted
+from tests.loghub.client.scripted import HANG_UP, NO_INFO, Reply, reply_error, reply_json, scripted
 
 FAILED = reply_error("InternalServerError", 500)
 open_client = opener_of("http")
@@ -208,3 +211,48 @@ def test_a_failing_service_does_not_decide_about_extensions() -> None:
         with pytest.raises(LogHubError, match="InternalServerError"):
             client.has_extensions()
         assert client.has_extensions()
+
+
+# --- calls that are done by an attempt whose answer was lost ---------------------------------
+
+WITH_SUBSCRIPTIONS = reply_json({"service": "loghub-embedded", "extensions": ["subscriptions"]})
+DELETED = reply_error("SubscriptionNotExist", 404)
+ENDED = reply_error("SubscriptionFenced", 409)
+
+
+def delete(client: LogHub) -> None:
+    client.delete_subscription("access", "s")
+
+
+def leave(client: LogHub) -> None:
+    last = Exchange(consumer="c", type=SubscriptionType.SHARED, session="x", leave=True)
+    assert client.exchange("access", "s", last) == Exchanged(session="", lease_s=30.0)
+
+
+@pytest.mark.parametrize(("call", "answer"), [(delete, DELETED), (leave, ENDED)])
+@pytest.mark.parametrize("before", [(HANG_UP,), (FAILED,), (reply_error("ServerBusy", 503), HANG_UP)])
+def test_a_call_that_an_attempt_has_done_whose_answer_was_lost_is_a_success(
+    call: Callable[[LogHub], None], answer: Reply, before: tuple[Reply, ...]
+) -> None:
+    with scripted(*before, answer, info=WITH_SUBSCRIPTIONS) as server, open_client(server.endpoint) as client:
+        call(client)
+        assert len(server.requests) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    ("call", "answers", "code"),
+    [
+        (delete, (DELETED,), "SubscriptionNotExist"),
+        (leave, (ENDED,), "SubscriptionFenced"),
+        (delete, (reply_error("ServerBusy", 503), DELETED), "SubscriptionNotExist"),  # nothing was done
+        (delete, (HANG_UP, reply_error("Unauthorized", 401)), "Unauthorized"),
+        (delete, (HANG_UP, ENDED), "SubscriptionFenced"),
+    ],
+)
+def test_the_same_error_of_a_first_attempt_and_any_other_one_stay_errors(
+    call: Callable[[LogHub], None], answers: tuple[Reply, ...], code: str
+) -> None:
+    with scripted(*answers, info=WITH_SUBSCRIPTIONS) as server, open_client(server.endpoint) as client:
+        with pytest.raises(LogHubError) as error:
+            call(client)
+        assert error.value.code == code

@@ -4,6 +4,7 @@ import apsw
 
 # What each version added: tables in an order in which they can be dropped, and columns.
 _TABLES = {
+    9: (),
     8: (),
     7: ("pulsar_producer", "pulsar_schema", "pulsar_epoch"),
     6: ("subscription_delta", "subscription_cursor", "subscription"),
@@ -13,6 +14,7 @@ _TABLES = {
     2: ("deletion", "log_end", "single_value"),
 }
 _COLUMNS = {
+    9: (("subscription", "generation"),),
     8: (("subscription", "key"),),
     5: (("logstore", "first_ordinal"),),
     3: (("log_end", "expired_logs"),),

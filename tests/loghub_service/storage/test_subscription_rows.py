@@ -152,6 +152,18 @@ def test_a_type_that_an_earlier_release_spelled_as_pulsar_does_is_read(tmp_path:
     assert (found.type, found.key) == (SubscriptionType.KEY_SHARED, ())
 
 
+def test_the_generation_is_kept_and_one_of_an_earlier_release_has_none(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.sqlite")
+    with closing(opened(tmp_path, SETTINGS, replace(SETTINGS, generation="A1"))) as database:
+        (found,) = database.subscriptions()
+    assert found.generation == "A1"
+    with closing(apsw.Connection(path)) as connection:
+        take_back(connection, 8)
+    with closing(Database(path)) as database:
+        (found,) = database.subscriptions()
+    assert found.generation == ""
+
+
 def test_the_fields_of_the_key_are_kept(tmp_path: Path) -> None:
     with closing(opened(tmp_path, SETTINGS, replace(SETTINGS, key=("user", "a,b")))) as database:
         (found,) = database.subscriptions()

@@ -218,9 +218,12 @@ class PulsarConnection(FrameConnection):
                 consumer.give_back(logs_in(runs))
                 continue
             enough = self._broker.limits.answer_bytes
+            left = permits - logs_in(runs)
             for piece, logs in frames_in_pieces(out, ordinal, runs, entries, enough_bytes=enough):
                 await self._write_messages(piece, logs)
                 permits -= logs
+            if consumer.is_ordered or permits > left:
+                permits -= consumer.leave_out(runs, entries)
 
     async def _write_messages(self, piece: bytes, logs: int) -> None:
         """Return once the client has read most of it."""

@@ -1,5 +1,6 @@
 """One consumer of a connection, between its session and the dispatch of its subscription."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from loghub_service.pulsar.wire.consumers import (
     CommandCloseConsumer,
     CommandSubscribe,
 )
-from loghub_service.subscription.events import Delivery
+from loghub_service.subscription.events import DeliveredRun, Delivery
 
 
 class ConsumerSession(Protocol):
@@ -69,6 +70,11 @@ class PulsarConsumer:
     async def entries_of(self, ordinal: int) -> tuple[EntryToSend, ...] | None:
         return await self.entries.entries_of(self.partition, ordinal)
 
+    def leave_out(self, runs: Sequence[DeliveredRun], entries: Sequence[EntryToSend]) -> int:
+        left_out = self.entries.leave_out(self.number, self.partition, runs, entries)
+        self.give_back(left_out)
+        return left_out
+
     def give_back(self, logs: int) -> None:
         self.dispatch.give_back(self, logs)
 
@@ -86,6 +92,9 @@ class PulsarConsumer:
 
     async def is_alive(self) -> bool:
         return await self.session.is_alive()
+
+    def cannot_read(self, shard: int) -> None:
+        """Pulsar has no command for it."""
 
     def active_changed(self, shard: int, *, is_active: bool) -> None:  # noqa: ARG002 - it has one shard
         if not is_active:  # what was dealt to the consumer and is not sent goes to the active one

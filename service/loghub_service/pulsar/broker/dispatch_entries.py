@@ -17,7 +17,7 @@ from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.ids import Run
 from loghub_service.pulsar.broker.store import PulsarTopic
 from loghub_service.pulsar.records.entries import EntryToSend, GroupToSend, ordered_entries, single_entries
-from loghub_service.subscription.events import Ack
+from loghub_service.subscription.events import Ack, DeliveredRun
 
 _log = structlog.get_logger("loghub_service.pulsar")
 
@@ -88,14 +88,22 @@ class DispatchEntries:
             cursor = self._dispatch.saved.state.shards.get(shard)
             if lengths.are_many and cursor is not None:
                 lengths.drop_below(cursor.acked.mark)
-        self._leave_out(shard, prepared.entries)
 
-    def _leave_out(self, shard: int, entries: Iterable[EntryToSend]) -> None:
-        """Logs that no frame can carry would stop everything behind them."""
+    def leave_out(
+        self, number: int, shard: int, runs: Sequence[DeliveredRun], entries: Iterable[EntryToSend]
+    ) -> int:
+        """Acknowledge what no frame can carry of a log group that was dealt to a consumer, by its number:
+        nothing behind it would ever come. Returns how many logs of these runs no frame can carry."""
+        left_out = 0
         for entry in entries:
-            if entry.data is None:
-                first = position_of(entry.ordinal, entry.first)
-                self._broker.counts.too_large_logs += entry.messages
+            if entry.data is not None:
+                continue
+            first = position_of(entry.ordinal, entry.first)
+            stop = first + entry.messages
+            dealt = [(max(a, first), min(b, stop), times) for a, b, times in runs if a < stop and b > first]
+            left_out += entry.messages if dealt else 0
+            for begin, end, _ in self._dispatch.still_out(number, shard, dealt):
+                self._broker.counts.too_large_logs += end - begin
                 _log.warning(
                     "a log is left out: it is too large for a message",
                     subscription=self._dispatch.saved.name,
@@ -104,7 +112,8 @@ class DispatchEntries:
                     ordinal=entry.ordinal,
                     index=entry.first,
                 )
-                self._dispatch.apply(Ack(shard=shard, runs=[(first, first + entry.messages)]))
+                self._dispatch.apply(Ack(shard=shard, runs=[(begin, end)]))
+        return left_out
 
     def _key(self, shard: int, ordinal: int, is_ordered: bool) -> Hashable:
         return self.topic.id, shard, ordinal, self.topic.form, is_ordered

@@ -417,6 +417,25 @@ def test_a_log_that_no_message_can_carry_is_left_out_and_counted(tmp_path: Path)
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
 
 
+def test_what_is_left_out_takes_no_permit_of_a_client(tmp_path: Path) -> None:
+    """As many permits as messages arrive, however many logs no message can carry."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await client.subscribe(topic=PARTITION, kind="Shared", permits=2)
+        too_large = random.Random(1).randbytes(2000)
+        for number in range(3):
+            await place.put(too_large, too_large, b"%d" % number)
+        assert payloads(await client.receive(2)) == [b"0", b"1"]
+        client.send("flow", consumer_id=0, messagePermits=1)
+        assert payloads(await client.receive(1)) == [b"2"]
+        assert place.endpoint.broker.counts.too_large_logs == 6
+        stats = await client.call("consumerStats", "consumerStatsResponse", consumer_id=0)
+        assert (stats.unackedMessages, stats.availablePermits) == (3, 0)
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
+
+
 def test_a_group_that_is_too_large_comes_in_runs_that_are_acknowledged_one_by_one(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()

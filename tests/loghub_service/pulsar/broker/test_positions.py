@@ -240,6 +240,27 @@ def test_a_reader_that_is_back_has_the_whole_time_to_come_back_again(
     run(scenario, tmp_path / "d")
 
 
+def test_an_ack_of_a_message_from_before_the_seek_of_another_client_counts(tmp_path: Path) -> None:
+    """It names a message and nothing else, so the service cannot tell it from one of after the seek
+    (docs/pulsar.md 4)."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        one, other = await place.client(), await place.client()
+        await place.put(b"a")
+        await place.put(b"b")
+        await one.subscribe(kind="Shared", permits=2)
+        early, _ = await one.receive(2)
+        await other.subscribe(kind="Shared", permits=0)
+        await sought(other, message_id=FIRST)
+        await one.expect("close_consumer")
+        await one.subscribe(kind="Shared", permits=0)
+        assert await acked(one, at(early)) == ""
+        await other.subscribe(kind="Shared", permits=2)
+        assert payloads(await other.receive(1)) == [b"b"]
+
+    run(scenario, tmp_path / "d")
+
+
 def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size of its batch has to be read from the disk, and meanwhile another consumer seeks back."""
 
