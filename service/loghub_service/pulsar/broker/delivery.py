@@ -4,7 +4,7 @@ Ordered types get a log group as they were produced: one entry, whose messages t
 are marked in ``ack_set``. The others get each log as an entry of its own, with its own count of redeliveries.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
