@@ -48,6 +48,28 @@ def frames_of(
     """MESSAGE frames of the logs in some runs, from one log of one run on, until they have so many bytes;
     their number, and where to go on."""
 
+def stored_group(body: bytes, raw_size: int, most_logs: int) -> tuple[int, bytes] | None:
+    """The number of logs and the stored form of a log group that came as an LZ4 block; None for one that only
+    the Python implementation can judge, that has no logs, or more than ``most_logs``."""
+
+class PutRequest:
+    """A PutLogs request that is complete, and not yet authenticated."""
+
+    key_id: str
+    host: str
+    date: str
+    logstore: str
+    hash_key: str | None
+    body_bytes: int
+    raw_size: int
+
+    def stored(self, secret: str, most_logs: int) -> tuple[int, bytes] | None:
+        """What `stored_group` returns; None also unless head and body are signed with this secret."""
+
+def put_request(data: bytes, most_headers: int, most_head_bytes: int) -> PutRequest | None:
+    """The request in ``data``; None for any other request, and for one that only the Python implementation
+    can judge."""
+
 class Buffer:
     """Memory that never changes, read through the buffer protocol."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loghub_native import DecodedLists
+    from loghub_native import DecodedLists, PutRequest
 
 _Run = tuple[int, int]
 # A log group, whether its form is raw, and the maximum of logs -> their records, the number of records, the
@@ -19,6 +19,12 @@ _Run = tuple[int, int]
 RecordsOf = Callable[[bytes, bool, int], tuple[bytes, int, int, int] | None]
 # The number of logs in a group that is certainly valid; None for a group that only Python can judge.
 CountLogs = Callable[[bytes], int | None]
+# The LZ4 block of a log group, its size without compression, and the maximum of logs -> their number and the
+# form in which the service stores the group; None for a block that only Python can judge.
+StoredGroup = Callable[[bytes, int, int], tuple[int, bytes] | None]
+# An HTTP request, and the maxima of headers and of bytes of a head -> a PutLogs with a signature of version 1
+# and a log group in LZ4 that is complete; None for any other request, which only Python can judge.
+ReadPutRequest = Callable[[bytes, int, int], "PutRequest | None"]
 # Some LogGroupLists, keys, and whether the contents are wanted -> their columns; None for lists that only
 # Python can judge.
 DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
@@ -65,6 +71,8 @@ try:
 
     records_of: RecordsOf = loghub_native.records_of
     count_logs: CountLogs = loghub_native.count_logs
+    stored_group: StoredGroup = loghub_native.stored_group
+    put_request: ReadPutRequest = loghub_native.put_request
     decode_lists: DecodeLists = loghub_native.decode_lists
     entries_of: EntriesOf = loghub_native.entries_of
     slots_of_keys: SlotsOfKeys = loghub_native.slots_of_keys
@@ -75,6 +83,6 @@ try:
     is_installed = True
 # The wheel is missing, or belongs to an older checkout and lacks a function
 except (ImportError, AttributeError):
-    records_of = count_logs = decode_lists = left_to_python
+    records_of = count_logs = stored_group = put_request = decode_lists = left_to_python
     entries_of = slots_of_keys = slots_of_fields = logs_of_batch = acked_entries = frames_of = left_to_python
     is_installed = False

@@ -11,8 +11,11 @@ mod entries;
 mod frames;
 mod lists;
 mod loggroup;
+mod lz4;
 mod protobuf;
 mod pulsar;
+mod put;
+mod put_head;
 mod records;
 mod shapes;
 mod slots;
@@ -69,6 +72,10 @@ mod loghub_native {
     use super::pulsar::{
         acked_entries, entries_of, frames_of, logs_of_batch, slots_of_fields, slots_of_keys,
     };
+    #[pymodule_export]
+    use super::put::stored_group;
+    #[pymodule_export]
+    use super::put_head::{put_request, PutRequest};
     #[pymodule_export]
     use super::{count_logs, decode_lists, records_of};
 }

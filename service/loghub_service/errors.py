@@ -64,11 +64,19 @@ def refusal(error: Exception) -> LogHubError:
 
 @contextmanager
 def needs_room(what: str) -> Iterator[None]:
-    """Raise ServerBusy, which clients repeat, instead of the OSError of a full disk, with ``what`` had no
-    room."""
+    """Raise what `without_room` says instead of an OSError."""
     try:
         yield
     except OSError as error:
-        if not is_disk_full(error):
+        told = without_room(what, error)
+        if told is error:
             raise
-        raise failure(Code.SERVER_BUSY, f"no disk space for {what}: {error.strerror}") from error
+        raise told from error
+
+
+def without_room(what: str, error: BaseException) -> BaseException:
+    """ServerBusy, which clients repeat, instead of the OSError of a full disk, with ``what`` had no room; any
+    other error unchanged."""
+    if not isinstance(error, OSError) or not is_disk_full(error):
+        return error
+    return failure(Code.SERVER_BUSY, f"no disk space for {what}: {error.strerror}")

@@ -73,6 +73,7 @@ class Reservation:
 
 
 Header = tuple[str, str]
+RawHeader = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +146,16 @@ def error_response(error: LogHubError) -> ServiceResponse:
     """The body is JSON with exactly these two fields (docs/sls-protocol.md 1.7)."""
     body = msgspec.json.encode({"errorCode": error.code, "errorMessage": error.message})
     return ServiceResponse(status=error.status, body=body)
+
+
+def response_headers(response: ServiceResponse, *more: RawHeader) -> list[RawHeader]:
+    """The headers of a response, with further ones. Names are lower case, and Content-Length is always
+    present, even if it is 0 (docs/sls-protocol.md 1.7)."""
+    headers = [
+        *more,
+        (b"content-length", str(len(response.body)).encode()),
+        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers),
+    ]
+    if response.body or response.headers:
+        headers.append((b"content-type", response.content_type.encode()))
+    return headers

@@ -299,6 +299,7 @@ class _Ports:
     """The API's port and perhaps the admin port. Both listen at once; the recovery opens the API."""
 
     servers: list[HttpServer]
+    api: HttpServer
     gate: StartGate
     metrics: RequestMetrics
     exposition: ServiceExposition
@@ -307,6 +308,7 @@ class _Ports:
         application = Application(engine, find_key=files.credentials.find, metrics=self.metrics)
         self.exposition.serving = Serving(engine=engine, budgets=application.budgets)
         self.gate.open(application)
+        self.api.direct = application.direct
 
 
 def _ports(
@@ -346,7 +348,7 @@ def _ports(
         )
         servers.append(admin)
         _log.info("admin port", address=_address_of(listeners.admin))
-    return _Ports(servers=servers, gate=gate, metrics=metrics, exposition=exposition)
+    return _Ports(servers=servers, api=api, gate=gate, metrics=metrics, exposition=exposition)
 
 
 def _listening(endpoint: EndpointSettings) -> contextlib.closing[socket.socket]:

@@ -24,15 +24,24 @@ from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError
 from loghub_service.access_keys import AccessKey
 from loghub_service.engine import Engine
-from loghub_service.errors import InvalidInput, failure, refusal
+from loghub_service.errors import failure
 from loghub_service.http import routes
 from loghub_service.http.auth import FindKey, authenticate, authorize
 from loghub_service.http.body import BodyLimits, ClientGone, Receive, read_body
+from loghub_service.http.direct import DirectPuts
+from loghub_service.http.failures import failed, new_id
 from loghub_service.http.metrics import UNAUTHENTICATED, RequestMetrics
 from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED
-from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse, error_response
+from loghub_service.messages import (
+    Head,
+    MemoryBudget,
+    RawHeader,
+    Request,
+    ServiceResponse,
+    error_response,
+    response_headers,
+)
 from loghub_service.settings import Limits
-from loghub_service.storage.group_commit import StorageFailed
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -69,17 +78,10 @@ class ResponsesInFlight:
         return response.status, len(response.body)
 
 
-async def send_response(send: Send, response: ServiceResponse, *more: tuple[bytes, bytes]) -> None:
-    """Send a response with further headers. Header names are lower case, and Content-Length is always
-    present, even if it is 0 (docs/sls-protocol.md 1.7)."""
+async def send_response(send: Send, response: ServiceResponse, *more: RawHeader) -> None:
+    """Send a response with further headers."""
     size = len(response.body)
-    headers = [
-        *more,
-        (b"content-length", str(size).encode()),
-        *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers),
-    ]
-    if response.body or response.headers:
-        headers.append((b"content-type", response.content_type.encode()))
+    headers = response_headers(response, *more)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     for start in range(0, max(size, 1), _PIECE_BYTES):
         end = start + _PIECE_BYTES
@@ -92,7 +94,6 @@ _log = structlog.get_logger("loghub_service.http")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _MAX_PARAMETERS = 64  # the longest query of the API has eight; a parser's time grows with them
 _HOSTS_KEPT = 256  # clients send few different hosts; bounded, since any client may send any host
-_ID_DIGITS = 24  # the length of SLS's own request ids
 # Instead of an API's name, for metrics.
 _OPEN = "open"
 _UNKNOWN = "unknown"
@@ -120,6 +121,13 @@ class Application:
             "json", limit=limits.json_total_bytes, free_bytes=limits.json_free_bytes
         )
         self._responses = ResponsesInFlight(limits)
+        self.direct = DirectPuts(
+            engine,
+            find_key=find_key,
+            project_of=self._project_of,
+            memory=self._log_memory,
+            metrics=metrics,
+        )
         self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
         self._limits = {
             routes.PUT_LOGS: BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s),
@@ -133,7 +141,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        call = _Call(request_id=self._engine.random.hex(_ID_DIGITS))
+        call = _Call(request_id=new_id(self._engine.random))
         with contextlib.suppress(ClientGone):
             status, size = await self._responses.send(
                 send,
@@ -145,22 +153,12 @@ class Application:
             self._metrics.responded(call.action, status, size)
 
     async def _respond(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
-        """The only place at which an error becomes a response."""
         try:
             return await self._serve(scope, receive, call)
-        except LogHubError as error:
-            return error_response(error)
-        except InvalidInput as error:
-            return error_response(refusal(error))
         except ClientGone:
             raise
-        except StorageFailed:
-            return error_response(failure(Code.INTERNAL_SERVER_ERROR, "storage failed, the service stops"))
-        except Exception:  # noqa: BLE001 - a failed request must not stop the service
-            _log.exception("request failed", request_id=call.request_id, path=scope["path"][:256])
-            return error_response(
-                failure(Code.INTERNAL_SERVER_ERROR, "the request failed because of an internal error")
-            )
+        except Exception as error:  # noqa: BLE001 - a failed request must not stop the service
+            return failed(error, call.request_id, scope["path"])
 
     async def _serve(self, scope: Scope, receive: Receive, call: "_Call") -> ServiceResponse:
         open_action = routes.OPEN.get((scope["method"], scope["path"]))

@@ -41,7 +41,7 @@ def authenticate(head: Head, find_key: FindKey, *, now_s: float) -> AccessKey:
 def _key_of_v1(head: Head, value: str, find_key: FindKey, now_s: float) -> AccessKey:
     claim = signing.parse(value)
     key = _known(claim.access_key_id, find_key)
-    _check_skew(_date(head.headers.get("date", "")), now_s)
+    check_date(head.headers.get("date", ""), now_s)
     text = signing.string_to_sign(
         method=head.method, path=head.path, query=head.query.items(), headers=head.headers
     )
@@ -115,6 +115,11 @@ def _check_token(token: str, key: AccessKey, now_s: float) -> None:
     raise failure(
         Code.UNAUTHORIZED, f"the security token is {'wrong' if token else 'missing'} for key {key.key_id!r}"
     )
+
+
+def check_date(text: str, now_s: float) -> None:
+    """Raises LogHubError unless a Date header is within the skew."""
+    _check_skew(_date(text), now_s)
 
 
 @lru_cache(_DATES_KEPT)

@@ -20,6 +20,7 @@ from loghub.wire.errors import Code
 from loghub_service.errors import failure
 from loghub_service.http.app import ResponsesInFlight, Send, send_response
 from loghub_service.http.body import Receive
+from loghub_service.http.failures import new_id
 from loghub_service.http.metrics import ServiceExposition
 from loghub_service.messages import ServiceResponse, error_response
 from loghub_service.ports import Random, usage_of
@@ -29,7 +30,6 @@ Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HEALTH_PATH = "/healthz"
-_ID_DIGITS = 24  # the length of SLS's own request ids
 
 
 class StartGate:
@@ -53,7 +53,7 @@ class StartGate:
                 send,
                 self._answer(scope["path"]),
                 method=scope["method"],
-                request_id=self._random.hex(_ID_DIGITS),
+                request_id=new_id(self._random),
             )
 
     def _answer(self, path: str) -> ServiceResponse:

@@ -4,18 +4,26 @@ The limits prevent a client from occupying memory or a connection with silence, 
 head or trailer, with many requests at once, or with a response that it does not read. One deadline is always
 set while no request is in progress, and arriving bytes do not move it, unless they begin or complete a
 request. `loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
+
+A PutLogs that arrives in one piece while no other request is in progress need not be parsed by uvicorn
+(`loghub_service.http.direct`). To everything else it is a request in progress like any other.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from loghub_service.connections.listener import HttpConnection, HttpConnections
+from loghub_service.http.direct import DirectPuts
+from loghub_service.messages import ServiceResponse, response_headers
 from loghub_service.settings import Limits
 
 AUTHENTICATED = "loghub.authenticated"  # in the state of an ASGI scope: call it with the key's id
@@ -53,6 +61,17 @@ class _OpenTransport(asyncio.Transport):
         return self._transport.is_closing()
 
 
+@dataclass(slots=True)
+class _DirectCycle:
+    """A request that needs no ASGI, with what uvicorn asks of the request in progress: when the connection is
+    lost, when the service stops, and when another request follows."""
+
+    message_event: asyncio.Event = field(default_factory=asyncio.Event)
+    response_complete: bool = False
+    disconnected: bool = False
+    keep_alive: bool = True
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Closes the connection if a head is too long or too slow, if it is idle, or if a client reads too
     slowly."""
@@ -64,6 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         connections: HttpConnections,
         connection: HttpConnection,
         limits: Limits,
+        direct: Callable[[], DirectPuts | None],
     ) -> None:
         app_state = {
             AUTHENTICATED: self.authenticated,
@@ -75,6 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._connection = connection
         self._limits = limits
+        self._direct = direct
         self._in_head = False
         self._in_body = False
         self._head_bytes = 0  # received: of the head, and since the last bytes of the body
@@ -147,6 +168,9 @@ class BoundedProtocol(HttpToolsProtocol):
     # Requests
 
     def data_received(self, data: bytes) -> None:
+        direct = self._direct()
+        if direct is not None and not self._is_occupied() and self._begin_direct(direct, data):
+            return
         self._body_bytes = 0
         super().data_received(data)
         if self._in_body and self._body_bytes:
@@ -204,6 +228,40 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request with an incomplete body waits for its client, unless the one before is in progress."""
         in_body = self._in_body and not self.pipeline
         self._connection.waiting = in_body or self.flow.write_paused
+
+    # Requests without ASGI
+
+    def _is_occupied(self) -> bool:
+        """Whether the next bytes may not begin a request that is served at once."""
+        is_reading = self._in_head or self._in_body or bool(self.pipeline)
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        return is_reading or is_answering or self.flow.write_paused or self.transport.is_closing()
+
+    def _begin_direct(self, direct: DirectPuts, data: bytes) -> bool:
+        cycle = _DirectCycle()
+        if not direct.begin(data, self.authenticated, partial(self._answer, cycle)):
+            return False
+        self._end_deadline()
+        self._unset_keepalive_if_required()
+        self._connection.busy = True
+        self.cycle = cast("RequestResponseCycle", cycle)
+        self._unanswered.append(self.cycle)
+        return True
+
+    def _answer(self, cycle: _DirectCycle, response: ServiceResponse, request_id: str) -> None:
+        if cycle.disconnected:
+            return
+        headers = response_headers(response, (b"x-log-requestid", request_id.encode()))
+        parts = [STATUS_LINE[response.status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        parts.append(response.body)
+        self._open_transport.write(b"".join(parts))
+        cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     # Responses
 

@@ -19,6 +19,7 @@ import uvicorn
 from loghub_service.access_keys import FindKey, file_stamps
 from loghub_service.connections.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.errors import ServiceFault
+from loghub_service.http.direct import DirectPuts
 from loghub_service.http.protocol import BoundedProtocol
 from loghub_service.settings import Limits
 
@@ -86,7 +87,7 @@ class HttpServer(uvicorn.Server):
     """Serves an ASGI application on a listening socket, which it closes at the end.
 
     It leaves signals to the process, which closes its storage before it exits. ``on_started`` is called once
-    connections are accepted.
+    connections are accepted. ``direct`` serves PutLogs without the application, from the time that it is set.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class HttpServer(uvicorn.Server):
         self._limits = limits
         self._tls = tls
         self._on_started = on_started
+        self.direct: DirectPuts | None = None
         self._listener: SocketListener | None = None
 
     @contextmanager
@@ -127,7 +129,9 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _protocol(self, connection: HttpConnection) -> BoundedProtocol:
-        return BoundedProtocol(self.config, self.server_state, self.connections, connection, self._limits)
+        return BoundedProtocol(
+            self.config, self.server_state, self.connections, connection, self._limits, lambda: self.direct
+        )
 
 
 def _config(application: Callable[..., Any], keep_alive_s: int) -> uvicorn.Config:
