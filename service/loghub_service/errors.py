@@ -68,10 +68,10 @@ def needs_room(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = without_room(what, error)
-        if told is error:
+        answer = without_room(what, error)
+        if answer is error:
             raise
-        raise told from error
+        raise answer from error
 
 
 def without_room(what: str, error: BaseException) -> BaseException:

@@ -32,11 +32,18 @@ from tests.support import ServiceProcess, running_service
 
 ROUNDS = 3
 GROUP_LOGS, IN_FLIGHT, SHARDS = 48, 64, 32
-PUTS, SMALL, PULLS, SYNCS = 4000, 3000, 40, 30
+SMALL, PULLS, SYNCS = 3000, 40, 30
+# Logs in a group, and how many groups are sent, so that each size takes a second or so.
+SIZES = {"14 KB": (GROUP_LOGS, 4000), "71 KB": (240, 1200), "284 KB": (960, 400), "1 MB": (3400, 120)}
 MB = 1e6
-PUT, BROKER = "PutLogs, MB/s", "Kafka that flushes each append, MB/s"
+PUT, BROKER = "PutLogs of 14 KB, MB/s", "Kafka that flushes each append, MB/s"
 RATIO = "PutLogs / Kafka that flushes each append"
+BARE = "write and fdatasync"
 Rows = dict[str, float]
+
+
+def ratio_of(size: str) -> str:
+    return f"PutLogs of {size} / {BARE} of 64"
 
 
 def fields_of(number: int, seed: int = 0) -> tuple[tuple[str, str], ...]:
@@ -63,11 +70,16 @@ def log_group(logs: int, seed: int = 0) -> bytes:
 
 
 def put_large(service: ServiceProcess) -> Rows:
-    groups = [log_group(GROUP_LOGS, seed) for seed in range(200)]
-    requests = [put_request(service, group) for group in groups]
-    cost = run(service, requests, total=PUTS, in_flight=IN_FLIGHT)
-    sent_mb = PUTS * sum(map(len, groups)) / len(groups) / MB
-    return {"PutLogs, MB/s per core": sent_mb / cost.cpu_s, PUT: sent_mb / cost.wall_s}
+    rows: Rows = {}
+    for size, (logs, total) in SIZES.items():
+        groups = [log_group(logs, seed) for seed in range(max(4, 200 * GROUP_LOGS // logs))]
+        requests = [put_request(service, group) for group in groups]
+        run(service, requests, total=total // 4, in_flight=IN_FLIGHT)
+        cost = run(service, requests, total=total, in_flight=IN_FLIGHT)
+        sent_mb = total * sum(map(len, groups)) / len(groups) / MB
+        rows |= {f"PutLogs of {size}, MB/s per core": sent_mb / cost.cpu_s}
+        rows |= {PUT if logs == GROUP_LOGS else f"PutLogs of {size}, MB/s": sent_mb / cost.wall_s}
+    return rows
 
 
 def small_requests(service: ServiceProcess) -> Rows:
@@ -109,11 +121,11 @@ def pull(service: ServiceProcess) -> Rows:
 
 def bare_writes(folder: Path) -> Rows:
     """The same bytes with nothing but writes and `fdatasync`: for each log group, and for 64 together."""
-    data = log_group(GROUP_LOGS)
-    return {
-        f"write and fdatasync of {each} groups, MB/s": _written(folder, data * each, count)
-        for each, count in ((1, 500), (IN_FLIGHT, 50))
-    }
+    rows = {f"{BARE} of each 14 KB, MB/s": _written(folder, log_group(GROUP_LOGS), 500)}
+    for size, (logs, total) in SIZES.items():
+        together = log_group(logs) * IN_FLIGHT
+        rows |= {f"{BARE} of 64 times {size}, MB/s": _written(folder, together, max(total // IN_FLIGHT, 3))}
+    return rows
 
 
 def _written(folder: Path, data: bytes, count: int) -> float:
@@ -158,7 +170,7 @@ def kafka(folder: Path) -> Rows:
     It has Kafka's own options of the JVM, apart from its memory."""
     if broker_of_tests.missing():
         return {}
-    data, count = log_group(GROUP_LOGS), PUTS // 4
+    data, count = log_group(GROUP_LOGS), 1000
     with (
         tempfile.TemporaryDirectory(dir=folder) as home,
         broker_of_tests.running_broker(Path(home, "broker"), java=("-Xmx1g",)) as broker,
@@ -188,11 +200,15 @@ def kafka(folder: Path) -> Rows:
 
 
 GOALS = {
-    "PutLogs, MB/s per core": ">= 100",
+    "PutLogs of 14 KB, MB/s per core": ">= 70",
+    "PutLogs of 71 KB, MB/s per core": ">= 150",
+    "PutLogs of 284 KB, MB/s per core": ">= 250",
+    "PutLogs of 1 MB, MB/s per core": ">= 300",
     RATIO: ">= 5",
-    "small PutLogs, ms CPU": "<= 0.4",
-    "heartbeat, ms CPU": "<= 0.25",
-    "GetCursor, ms CPU": "<= 0.25",
+    **{ratio_of(size): ">= 0.5" for size in list(SIZES)[1:]},
+    "small PutLogs, ms CPU": "<= 0.2",
+    "heartbeat, ms CPU": "<= 0.15",
+    "GetCursor, ms CPU": "<= 0.12",
     "PullLogs, MB/s per core": ">= 600",
     "32 shards synced, ms": "<= 2",
 }
@@ -226,8 +242,16 @@ def measure(folder: Path, only: list[str]) -> list[Rows]:
 
 
 def with_ratio(rows: Rows) -> Rows:
-    """The rows of a round, and how many times the broker's speed the service has if both were measured."""
-    return rows | {RATIO: rows[PUT] / rows[BROKER]} if rows.keys() >= {PUT, BROKER} else rows
+    """The rows of a round, and how many times the speed of the broker and of the bare writes the service has,
+    where both were measured."""
+    others = {RATIO: (PUT, BROKER)} | {
+        ratio_of(size): (f"PutLogs of {size}, MB/s", f"{BARE} of 64 times {size}, MB/s") for size in SIZES
+    }
+    return rows | {
+        name: rows[ours] / rows[theirs]
+        for name, (ours, theirs) in others.items()
+        if rows.keys() >= {ours, theirs}
+    }
 
 
 def main(only: list[str]) -> None:

@@ -137,7 +137,7 @@ class PutServer:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the server has told its connections so."""
+        """Whether the server has asked its connections to end."""
         known = self.server.server_state.connections
         return all(not one.cycle.keep_alive for one in known if isinstance(one, BoundedProtocol))
 
