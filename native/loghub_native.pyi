@@ -1,3 +1,5 @@
+from typing import Protocol
+
 def records_of(group: bytes, raw: bool, most: int) -> tuple[bytes, int, int, int] | None:
     """The records of the first ``most`` logs of a group one after the other, their number, and the times of
     the first and of the youngest in ms; None for a group that only the Python implementation can judge."""
@@ -38,9 +40,15 @@ def acked_entries(
     """Consumer, request, number of ids, and the positions at which the entries begin as ascending runs, of a
     frame with an ACK of whole entries; None for every other frame."""
 
+class HasData(Protocol):
+    """An entry, whose log is larger than a frame if it has no data."""
+
+    @property
+    def data(self) -> bytes | None: ...
+
 def frames_of(
     heads: tuple[bytes, bytes, bytes, bytes],
-    entries: tuple[tuple[int, int, int, int | None, bytes | None], ...],
+    entries: tuple[HasData, ...],
     runs: list[tuple[int, int, int]],
     begin: tuple[int, tuple[int, int]],
     enough_bytes: int,

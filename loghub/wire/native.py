@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loghub_native import DecodedLists, PutRequest
+    from loghub_native import DecodedLists, HasData, PutRequest
 
 _Run = tuple[int, int]
 # A log group, whether its form is raw, and the maximum of logs -> their records, the number of records, the
@@ -53,7 +53,7 @@ AckedEntries = Callable[[bytes, int, int], tuple[int, int | None, int, list[_Run
 FramesOf = Callable[
     [
         tuple[bytes, bytes, bytes, bytes],
-        tuple[tuple[int, int, int, int | None, bytes | None], ...],
+        tuple["HasData", ...],
         list[tuple[int, int, int]],
         tuple[int, _Run],
         int,

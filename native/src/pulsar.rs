@@ -1,5 +1,6 @@
 //! What the Pulsar endpoint and the dispatcher call, as functions of Python.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
@@ -8,9 +9,6 @@ use crate::batches::{self, Limits};
 use crate::entries::{self, GroupToSend};
 use crate::frames::Heads;
 use crate::slots;
-
-/// Of an `EntryToSend` of Python, the field `data`.
-const DATA: usize = 4;
 
 /// An entry as Python's `EntryToSend`: ordinal, first log, number of logs, the same of a batch, and data.
 type Entry<'py> = (u64, usize, usize, Option<usize>, Bound<'py, PyBytes>);
@@ -140,7 +138,7 @@ pub fn frames_of<'py>(
         let stop = (stop - base).min(entries.len() as u64);
         while index < stop && out.len() < enough_bytes {
             let entry = entries.get_item(index as usize)?;
-            let data = entry.cast::<PyTuple>()?.get_item(DATA)?;
+            let data = entry.getattr(intern!(py, "data"))?;
             if let Ok(data) = data.cast::<PyBytes>() {
                 heads.put_frame(&mut out, index, times, data.as_bytes());
                 logs += 1;

@@ -33,7 +33,7 @@ from tests.loghub_service.kafka.records.test_to_batch import IMPORTED, groups
 from tests.loghub_service.pulsar.client_messages import ORDINAL, RECEIVED_MS, TestMessage, batch, sent
 from tests.loghub_service.pulsar.records.test_entries import MESSAGES
 from tests.loghub_service.pulsar.wire.messages import messages_of
-from tests.loghub_service.tiers import without_native_part
+from tests.loghub_service.tiers import SingleAddressee, without_native_part
 
 pytestmark = pytest.mark.skipif(not native.is_installed, reason="without cargo there is no native part")
 EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.deep)])
@@ -296,16 +296,6 @@ def test_an_ack_of_more_fields_than_python_reads_is_left_to_it() -> None:
         decode_frame(frame)
 
 
-class _Reader:
-    """An addressee of single messages."""
-
-    consumer_id, is_open, turns, is_ordered = 300, True, 0, False
-
-    async def entries_of(self, ordinal: int) -> tuple[EntryToSend, ...] | None: ...
-
-    def give_back(self, logs: int) -> None: ...
-
-
 @EXAMPLES
 def test_single_messages_have_the_same_frames(examples: int) -> None:
     begin = position_of(ORDINAL)
@@ -326,7 +316,7 @@ def test_single_messages_have_the_same_frames(examples: int) -> None:
         runs: list[DeliveredRun] = [
             (begin + first, begin + first + size, times) for first, size, times in spans
         ]
-        out = Outgoing(consumer=_Reader(), shard=7, runs=runs, epoch=epoch, permits=0, turn=0)
+        out = Outgoing(consumer=SingleAddressee(), shard=7, runs=runs, epoch=epoch, permits=0, turn=0)
         made = list(frames_in_pieces(out, ORDINAL, runs, entries, enough_bytes=enough))
         assert made == in_python(
             lambda: list(frames_in_pieces(out, ORDINAL, runs, entries, enough_bytes=enough))
