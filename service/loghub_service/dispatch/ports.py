@@ -88,7 +88,7 @@ class Receiver(Protocol):
         consumer gets what was dealt to it."""
 
     def cannot_read(self, shard: int) -> None:
-        """Log data of the shard is damaged: nothing comes of it until that is mended."""
+        """Log data of the shard is damaged: no log of it comes until that is repaired."""
 
     def closed(self) -> None:
         """The subscription no longer has this consumer, which has to join again."""
