@@ -131,13 +131,7 @@ class Engine:
             named=self.catalog.named,
         )
         self.kafka_groups = self._new_kafka_groups()
-        self.subscriptions = SubscriptionRegistry(
-            submit=self.submit,
-            named=self.catalog.named,
-            limits=settings.subscriptions,
-            max_subscriptions=settings.limits.subscriptions,
-            new_generation=partial(self.random.hex, _GENERATION_DIGITS),
-        )
+        self.subscriptions = self._new_subscriptions()
         self.dispatches = self._new_dispatches()
         self.sessions = Leases(self.clock, self.dispatches)
         self.producers = ProducerJournal(settings.kafka_limits.producers, self.submit, self.logs)
@@ -148,6 +142,15 @@ class Engine:
         self.ends = KnownEnds(self.submit)
         self.removals = Removals(self.disk, self._file_batches, self._loaded, persist=self.submit)
         self._actions: set[asyncio.Task[object]] = set()  # that continue without their requests
+
+    def _new_subscriptions(self) -> SubscriptionRegistry:
+        return SubscriptionRegistry(
+            submit=self.submit,
+            named=self.catalog.named,
+            limits=self.settings.subscriptions,
+            max_subscriptions=self.settings.limits.subscriptions,
+            new_generation=partial(self.random.hex, _GENERATION_DIGITS),
+        )
 
     def _new_dispatches(self) -> Dispatches:
         return Dispatches(

@@ -163,7 +163,7 @@ def test_only_what_ran_alone_is_blamed_and_several_logs_are_divided_first() -> N
     found = ended.marked(0, part(2, set(range(5, 40))))
     assert [len(p.only or ()) for p in found] == [3] * 11 + [2]
     assert all(p.is_suspect for p in found)
-    assert {p.failure.cause for p in found if p.failure} == {"unavailable"}, "none is to blame yet"
+    assert {p.failure.cause for p in found if p.failure} == {"unavailable"}, "none is the cause yet"
     ended.restore(0, blamed(ran((one,)), ended_alone=True))
     found = ended.marked(0, part(1, attempts=2))
     assert [(sorted(p.only or ()), p.is_suspect, p.attempts) for p in found] == [

@@ -178,7 +178,7 @@ def test_after_an_error_of_the_service_consumers_that_join_again_get_what_arrive
 
 
 @ALL
-def test_a_consumer_that_waits_is_told_what_cannot_be_read_and_gets_the_logs_of_other_shards(
+def test_a_consumer_that_waits_learns_what_cannot_be_read_and_gets_the_logs_of_other_shards(
     tmp_path: Path, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads, is_damaged = SubscribedLogstore.read, True
@@ -202,15 +202,15 @@ def test_a_consumer_that_waits_is_told_what_cannot_be_read_and_gets_the_logs_of_
         waits = one.begin(number=1, **wanted)
         await settle()
         await append(service, 0, "a")
-        told = await one.answer(waits)
-        assert (told.groups, told.unreadable) == ((), {0: "the bytes have another checksum"})
+        answer = await one.answer(waits)
+        assert (answer.groups, answer.unreadable) == ((), {0: "the bytes have another checksum"})
         waits = one.begin(number=2, **wanted)
         await settle()
-        assert len(service.engine.polls) == 1  # it is not told again and again
+        assert len(service.engine.polls) == 1  # the damage is reported once
         await append(service, 1, "b")
         assert one.take(await one.answer(waits)) == ["b"]
         assert one.last is not None
-        assert one.last.unreadable == told.unreadable
+        assert one.last.unreadable == answer.unreadable
         is_damaged = False
         one.number = 2
         assert await one.receive() == ["a"]

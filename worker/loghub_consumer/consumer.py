@@ -249,8 +249,7 @@ class Consumer:
         log_to_logging()
         self._leaves, self._abandons = settings.leaves_at_end, False
         self.has_started = False  # `run` has read the group and the shards
-        self._settings = settings
-        self._clock = SystemClock()
+        self._settings, self._clock = settings, SystemClock()
         self._random = random.SystemRandom().random
         self._parts = shared or own_parts(settings.max_buffered_bytes)
         self._client = self._parts.connections.open(settings)

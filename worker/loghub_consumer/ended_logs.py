@@ -4,8 +4,8 @@ found and settled.
 A consumer of a group reads a shard in order, and its journal has ranges of cursors. Logs of a subscription
 come in no such order, also to other workers meanwhile, so the journal has the logs of the running batch. When
 they come again to this worker, they are handed over one after the other and with nothing else in the worker,
-and the logs of one log group in smaller and smaller parts. A log that ran alone is to blame: that counts as a
-refusal, which the log service remembers and tells every consumer.
+and the logs of one log group in smaller and smaller parts. A log that ran alone is the cause: that counts as
+a refusal, which the log service remembers and reports to every consumer.
 
 Pure: no clock, and the caller has the lock of the shard table.
 """

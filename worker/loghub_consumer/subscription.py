@@ -1,10 +1,11 @@
 """The shards of a consumer of a subscription, and the calls in which it gets logs and says what has become of
 them (docs/subscriptions-protocol.md).
 
-It is an assignment (`loghub_consumer.assignment`) and takes the place of pulls as well: the log service
-decides which logs this consumer gets. Two parts have a thread each. One receives: its call waits until there
-are logs. The other one sends what was settled, after a moment in which more may be settled, and at once if
-a thread waits for the receipt; it also renews the session while nothing is received, and leaves at the end.
+The assignment of such a consumer (`loghub_consumer.assignment`) takes the place of pulls as well: the log
+service decides which logs the consumer gets. Two parts have a thread each. The first part receives: its call
+waits until there are logs. The second part sends what was settled, after a moment in which more may be
+settled, and at once if a thread waits for the receipt; it also renews the session while nothing is received,
+and leaves at the end.
 `loghub_consumer.subscription_session` decides what both do.
 
 Locks: the lock of the shard table is never taken while the session's is held.
@@ -43,7 +44,7 @@ from loghub_consumer.subscription_terms import (
 
 log = structlog.get_logger()
 
-COLLECT_S = 0.1  # settled logs are sent together, as clients of Pulsar do for as long
+COLLECT_S = 0.1  # settled logs are sent together; clients of Pulsar collect acknowledgments for as long
 FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0
 TICKS = 10  # in a time-out for acknowledgments; it fires late by no more than one of these
 MIN_TICK_S, MAX_TICK_S = 0.05, 1.0
@@ -92,8 +93,8 @@ class SubscriptionAssignment:
         random: Callable[[], float],
         is_worker: bool,
     ) -> None:
-        """A worker joins only: what is missing, or different, is an error that it reports until it is put
-        right."""
+        """A worker never creates the subscription: if the subscription is missing, or differs from the
+        settings, the worker reports an error until that is corrected."""
         assert settings.subscription is not None
         self._settings = settings
         self._subscription: SubscriptionOptions = settings.subscription
@@ -253,8 +254,8 @@ class SubscriptionAssignment:
     # -- receipts
 
     def flush(self) -> None:
-        """Wait until the log service has what was settled before. Raises `LogHubException` of a call that has
-        failed meanwhile, or has ended the consumer, and `ShardLostError` after the end."""
+        """Wait until the log service has what was settled before. Raises the `LogHubException` of a call that
+        fails meanwhile, or has ended the consumer, and `ShardLostError` once the consumer has left."""
         with self._table.lock:
             last = self._outbox.last
         with self._changed:
@@ -572,7 +573,7 @@ class SubscriptionAssignment:
     def _note(
         self, answer: Exchanged, *, name: str, sent_s: float, number: int | None = None
     ) -> Session | None:
-        """Note what an answer says of the shards. None if the session is over that it answers."""
+        """Note what an answer says of the shards. None if the session that was answered is over."""
         noted: list[Session] = []
 
         def event(session: Session) -> Session:

@@ -1,10 +1,10 @@
 """The session of one consumer in a subscription as values: what to send next, and which shards it has.
 
 An event is a function from one `Session` and the time to the next; `loghub_consumer.subscription` makes the
-calls. A session is joined, and renewed by every call that is answered. If none is for the lease, or the log
-service says that the session is over, everything that was delivered in it belongs to others: the consumer
-gives up its shards and joins again. A call whose answer is lost is repeated with the same number, and gets
-the same logs again.
+calls. A session begins with a join, and every answered call renews it. If no call is answered for the length
+of the lease, or the log service says that the session is over, everything that was delivered in it belongs to
+others: the consumer gives up its shards and joins again. A call whose answer is lost is repeated with the
+same number, and gets the same logs again.
 
 Pure: times are arguments, in seconds of the monotonic clock.
 """
@@ -18,7 +18,7 @@ from loghub.wire.subscriptions import MAX_ANSWER_BYTES, MAX_LOGS
 from loghub_consumer.membership.membership import MARGIN_FRACTION, MAX_MARGIN_S, MemberShard, ShardPhase
 
 # A call waits for logs for this part of the lease, so that two answers in a row may be lost, and for at most
-# these seconds, which is shorter than a client waits for the first byte of an answer.
+# these seconds: less than a client waits for the first byte of an answer.
 LEASE_FRACTION, MAX_WAIT_S = 1 / 3, 20.0
 # Another request is of use once this part of the waiting logs is free: each request has a fixed cost.
 MIN_ROOM = 0.25
@@ -85,8 +85,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveBounds:
-    """How many logs wait for their first batch at most, and how many are not acknowledged at most, in all
-    shards together; and the bytes of an answer at most."""
+    """At most how many logs wait for their first batch, and at most how many are not acknowledged, in all
+    shards together; and how many bytes an answer may have."""
 
     prefetch_logs: int
     max_unacknowledged: int

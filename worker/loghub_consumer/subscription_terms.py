@@ -35,7 +35,7 @@ UNSUPPORTED = (
 
 
 def unsettled(group: DeliveredGroup) -> list[Unsettled]:
-    """The logs of a log group, those with the same number of redeliveries together."""
+    """The logs of a log group, in parts: the logs of a part have the same number of redeliveries."""
     assert group.body is not None
     (raw,) = split(group.body.unpacked(max_size=MAX_PULL_BYTES))
     counts = group.redeliveries
@@ -60,7 +60,7 @@ def _part(group: DeliveredGroup, raw: bytes, only: tuple[int, ...] | None, redel
         logs=count_logs(raw) if only is None else 0,
     )
     part.attempts = redeliveries
-    part.is_limited = redeliveries > 0  # they were made elsewhere, so there is one more before it is settled
+    part.is_limited = redeliveries > 0  # other consumers failed before; this one may try once more
     return part
 
 

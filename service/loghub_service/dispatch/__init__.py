@@ -1,1 +1,1 @@
-"""Subscriptions while they have consumers, of whatever endpoint."""
+"""Subscriptions while they have consumers, at any endpoint."""

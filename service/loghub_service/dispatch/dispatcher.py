@@ -1,11 +1,11 @@
 """One subscription while it has consumers: gives the pure core its events, and carries out what follows.
 
-What the consumers ask for comes by `Dispatch.apply`. What the logs do comes from here: appends, splits and
-merges, retention, the time of delayed logs, and the log groups that the core wants to be read. A consumer
-gets positions; what is sent of them is its endpoint's matter.
+Requests of consumers arrive by `Dispatch.apply`. Events of the logs are made here: appends, splits and
+merges, retention, the times of delayed logs, and the log groups that the core asks for. A consumer gets
+positions; its endpoint decides what is sent of them.
 
-A subscription without consumers is not followed. What happened meanwhile is caught up before the first one
-joins.
+A subscription without consumers is not followed. Before its first consumer joins, it takes over what has
+happened meanwhile.
 """
 
 import asyncio
@@ -135,7 +135,9 @@ class Dispatch:
     # Consumers
 
     def join(self, receiver: Receiver, event: Join | None) -> Refusal | None:
-        """Why the consumer cannot join. Without an event it belongs to a shard that does not exist."""
+        """Why the consumer cannot join; None: it has joined. ``event`` is None for a consumer of a shard that
+        does not exist.
+        """
         if event is not None:
             self.consumers[receiver.number] = receiver
             refusal = self.apply(event).refusal
@@ -162,7 +164,7 @@ class Dispatch:
             self.end()
 
     def end(self) -> None:
-        """Follow the logs no more."""
+        """Stop following the logs."""
         for task in self._tasks:
             task.cancel()
         for timer in (self._timer, self._waiting):
@@ -222,7 +224,7 @@ class Dispatch:
         return cursor.queue.still_out(consumer, runs)
 
     def give_back(self, receiver: Receiver, logs: int) -> None:
-        """Permits of logs that are not there any more."""
+        """Give a consumer back the permits of logs that do not exist any more."""
         if receiver.number in self.saved.state.consumers and logs:
             self.apply(Flow(consumer=receiver.number, permits=logs))
 
@@ -361,7 +363,7 @@ class Dispatch:
 def _read_group(
     group: GroupToSend, *, preparation: Preparation | None, key: tuple[str, ...] | None
 ) -> _ReadGroup:
-    """Called in a thread."""
+    """What the core and the endpoint need of a log group. Called in a thread."""
     return _ReadGroup(
         ordinal=group.ordinal,
         logs=group.logs,
@@ -401,7 +403,7 @@ class Dispatches:
         return self._open.get((logstore, name))
 
     def close(self) -> None:
-        """Follow the logs no more, because the service stops."""
+        """Stop following the logs, because the service stops."""
         if self._timer is not None:
             self._timer.cancel()
         for dispatch in self:

@@ -11,8 +11,8 @@ _SEPARATOR = b"\0"  # between fields, so that ("ab", "c") and ("a", "bc") are tw
 
 
 def slots_of(group: GroupToSend, fields: Sequence[str]) -> tuple[int, ...]:
-    """The slot of each log. A field that a log lacks is empty, and of one that it has twice the last value
-    counts. Raises MalformedLogGroup."""
+    """The slot of each log. A field that a log lacks counts as empty, and of a field that occurs twice the
+    last value counts. Raises MalformedLogGroup."""
     names = [field.encode() for field in fields]
     made = native.slots_of_fields(group.group, names) if names else _slots_by_native_part(group)
     return slots_in_python(group, names) if made is None else tuple(made)

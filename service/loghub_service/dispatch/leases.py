@@ -22,12 +22,12 @@ class Leases(SessionTable):
             self._again()
 
     def close(self) -> None:
-        """Look no more, because the service stops."""
+        """Stop looking at leases, because the service stops."""
         if self._timer is not None:
             self._timer.cancel()
 
     def end(self, session: LeasedConsumer) -> None:
-        """What is out at the session goes to others."""
+        """End the session: what is out at it goes to others."""
         self.remove(session)
         session.closed()
         dispatch = self._dispatches.get(*session.subscription)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):  # noqa: N818 - says what
-    """The log is damaged there; the message is for people."""
+    """The log is damaged at this place; the message is for people."""
 
 
 class SubscribedLogs(Protocol):
@@ -33,7 +33,7 @@ class SubscribedLogs(Protocol):
         """The shards that exist; the mark is the first position that is not expired."""
 
     def shard(self, number: int) -> ShardStart | None:
-        """One of them."""
+        """The shard with this number."""
 
     def version(self) -> object:
         """Another object after each change of the shards."""
@@ -53,8 +53,8 @@ class SubscribedLogs(Protocol):
         after the last of them. ``make`` is called in a thread. Raises Unreadable."""
 
     async def position_at(self, shard: int, unix_ms: int) -> int:
-        """Of the first log group that was received at or after a time; the end if there is none. Raises
-        Unreadable."""
+        """The position of the first log group that was received at or after a time; the end if there is
+        none. Raises Unreadable."""
 
 
 class SavedSubscription(Protocol):
@@ -75,33 +75,33 @@ class SavedSubscription(Protocol):
 
 
 class Receiver(Protocol):
-    """A consumer as its subscription knows it. ``number`` is never given twice."""
+    """A consumer as its subscription knows it. No two consumers ever have the same ``number``."""
 
     number: int
     endpoint: str
 
     def deliver(self, delivery: Delivery) -> None:
-        """These logs are for it, in this order, after all others."""
+        """Give the consumer these logs, in this order, after the logs that it was given before."""
 
     def active_changed(self, shard: int, *, is_active: bool) -> None:
         """In Failover: it is the active one of the shard from now on, or not any more, and then another
         consumer gets what was dealt to it."""
 
     def cannot_read(self, shard: int) -> None:
-        """Log data of the shard is damaged: nothing comes of it until that is mended."""
+        """Log data of the shard is damaged: no log of it comes until that is repaired."""
 
     def closed(self) -> None:
-        """The consumer is none any more, and has to join again."""
+        """The subscription no longer has this consumer, which has to join again."""
 
 
 class Preparation(Protocol):
     """What an endpoint makes of the log groups that are read, while it has consumers of the subscription."""
 
     def prepare(self, group: GroupToSend) -> Any:
-        """Called in a thread."""
+        """Make what the endpoint needs of a log group. Called in a thread."""
 
     def keep(self, shard: int, prepared: Any) -> None:
         """Keep it until it is delivered, and acknowledge what no message can carry."""
 
     def pieces(self, prepared: Any) -> Sequence[int]:
-        """How many logs each piece of a group has in which an ordered type delivers it."""
+        """The pieces in which an ordered type delivers a group: the number of logs of each piece."""

@@ -1,4 +1,4 @@
-"""The consumers of subscriptions over HTTP: which there are, and what each of them has been dealt.
+"""The consumers of subscriptions over HTTP: which consumers there are, and what each of them was dealt.
 
 Nothing here waits or has a clock: the time is handed in, in monotonic seconds.
 """
@@ -31,7 +31,7 @@ def is_of_generation(session: str, generation: str) -> bool:
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Does nothing, because no request waits."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -107,7 +107,7 @@ class LeasedConsumer:
         return taken
 
     def valid(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> list[Dealt]:
-        """Without what was dropped since ``epochs``."""
+        """The logs that were not dropped since ``epochs``."""
         return [one for one in dealt if self.epochs.get(one[0], 0) == epochs.get(one[0], 0)]
 
     def put_back(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> None:
@@ -151,7 +151,7 @@ class SessionTable:
         self._by_name[session.subscription, session.name] = session
 
     def remove(self, session: LeasedConsumer) -> None:
-        """The session has ended; it may be gone already."""
+        """Remove a session that has ended; it may be gone already."""
         session.is_closed = True
         if self._by_id.pop(session.id, None) is session:
             del self._by_name[session.subscription, session.name]
@@ -171,13 +171,13 @@ class SessionTable:
 
 
 def begin_call(session: LeasedConsumer, now_s: float) -> None:
-    """A call of the session: a sign of life."""
+    """Note that the session begins a call, which is a sign of life."""
     session.in_progress += 1
     session.seen_s = now_s
 
 
 def end_call(session: LeasedConsumer, now_s: float) -> None:
-    """The lease begins again."""
+    """Note that a call has ended: the lease begins again."""
     session.in_progress -= 1
     session.seen_s = now_s
     session.expires_s = now_s + session.lease_s

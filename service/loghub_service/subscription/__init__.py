@@ -1,1 +1,1 @@
-"""The dispatcher of subscriptions, a pure state machine. `step` is its entry, `events` what happens to it."""
+"""The dispatcher of subscriptions, a pure state machine: `step` applies one of the `events` to it."""

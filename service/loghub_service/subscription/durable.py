@@ -1,6 +1,7 @@
 """What is durable of a cursor, as bytes: the whole of it, and what was acknowledged since.
 
-Numbers are varints, and positions differences to what precedes them, so that a range takes about 4 bytes.
+Numbers are varints, and a position is stored as the difference to its predecessor, so that a range takes
+about 4 bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """What can happen to a subscription, and what follows from it.
 
-Consumers are known by numbers that the caller gives and never gives twice for one subscription. Positions are
+Consumers are known by numbers. The caller never gives a number twice for one subscription. Positions are
 `loghub.domain.log_position`. A run is half-open, lies in one log group, and may stop at the end of its group
 in either form, ``(o, n)`` or ``(o+1, 0)``. The time is in monotonic seconds.
 """
@@ -56,9 +56,9 @@ class ShardStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A consumer is attached to these shards, or with None to all, also to those that are born later. It has
-    no permits yet. ``slots`` are ranges that a consumer of Key_Shared has chosen. A lower priority number
-    goes first."""
+    """A consumer is attached to these shards, or with None to all shards, future ones included. It has no
+    permits yet. ``slots`` are ranges that a consumer of Key_Shared has chosen. A lower priority number goes
+    first."""
 
     consumer: int
     name: str
@@ -77,7 +77,7 @@ class LeaveSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """The consumer can take so many more logs."""
+    """The consumer can take this many more logs."""
 
     consumer: int
     permits: int
@@ -85,8 +85,8 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allow:
-    """The consumer can take so many logs from now on, in place of what was said before; ``only``: logs of
-    these shards, of the others none."""
+    """The consumer can take this many logs from now on, whatever it could take before; ``only``: logs of
+    these shards, and none of the others."""
 
     consumer: int
     permits: int
@@ -104,7 +104,7 @@ class ChangeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """Logs are done, also those that are not out, or out at another consumer: the acknowledgment of a
+    """Logs are done, even logs that are not out, or are out at another consumer: the acknowledgment of a
     consumer may arrive after its connection was lost."""
 
     shard: int
@@ -121,9 +121,10 @@ class AckUpTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeliver:
-    """The consumer wants these logs again, or if ``runs`` is None all that it has. In ordered types
-    everything comes again, from the mark, whatever is named. ``delay_s``: not before so many seconds.
-    ``is_counted``: it is a redelivery; else the consumer gives back what it has not begun."""
+    """The consumer wants these logs again, or all that it has if ``runs`` is None. In ordered types
+    everything comes again, from the mark, whatever the runs are. ``delay_s``: the logs come no sooner than
+    after this many seconds. ``is_counted``: this is a redelivery; otherwise the consumer gives back what it
+    has not begun."""
 
     consumer: int
     shard: int
@@ -201,8 +202,8 @@ DeliveredRun = tuple[int, int, int]  # first, stop, redeliveries so far
 
 @dataclass(slots=True)
 class Delivery:
-    """Logs that go to a consumer, in this order. Ordered types: the runs of an entry follow each other, and
-    what is missing between them is acknowledged already. ``permits`` of the consumer are taken by them."""
+    """Logs that go to a consumer, in this order, and take ``permits`` of its permits. In ordered types the
+    runs of an entry follow each other, and what is missing between them is acknowledged already."""
 
     consumer: int
     shard: int
@@ -212,7 +213,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadGroups:
-    """Read log groups, from the one that holds ``first`` on, about ``max_logs`` logs, but at least a group.
+    """Read log groups, from the group that holds ``first`` on: about ``max_logs`` logs, and at least a group.
     ``number`` returns in the `GroupsLoaded` that answers it."""
 
     shard: int

@@ -1,10 +1,10 @@
 """Key_Shared: logs of one key go to one consumer, in their order, while consumers come and go.
 
 A log goes to the owner of its slot only if (a) no other consumer has a log of this slot that is not
-acknowledged, and (b) no earlier log of this slot waits. Otherwise it waits, at most ``look_ahead`` logs of a
-shard do so while others pass, and then reading stops. By (a) and (b) the logs of a key are delivered in their
-order for the first time. A log that is delivered again, at the wish of its consumer or because its consumer
-left, may come after later ones of its key that were out as well; one with a delay lets later ones pass.
+acknowledged, and (b) no earlier log of this slot waits. Otherwise it waits and others pass it; once
+``look_ahead`` logs of a shard wait, reading stops. By (a) and (b) the first delivery of the logs of a key is
+in their order. A log that is delivered again, because its consumer refused it or left, may come after later
+logs of its key that were out as well, and a log with a delay lets later logs pass.
 """
 
 import heapq
@@ -64,7 +64,7 @@ class KeyedQueue(SharedQueue):
     # -- slots
 
     def offer_all(self) -> None:
-        """Owners have changed."""
+        """Offer the head of every waiting slot, because owners have changed."""
         self.ready = {number: [] for number in self.members}
         self.unowned.clear()
         for slot in list(self.queues):
@@ -157,7 +157,7 @@ class KeyedQueue(SharedQueue):
         dealt: dict[int, tuple[Member, list[int], list[int]]],
         draft: DispatchDraft,
     ) -> None:
-        """What waits for this consumer and may go."""
+        """Deal what waits for this consumer and may go."""
         member, positions, values = dealt[number]
         room, ready = member.room(draft.limits), self.ready[number]
         while ready and len(positions) < room:

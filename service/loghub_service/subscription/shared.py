@@ -44,8 +44,7 @@ class SharedQueue:
     ``out`` has each position that is out, with the member whose ``pending`` has it. ``waiting`` has those
     that wait, with the heap ``lowest``, and ``delayed`` those that wait until a time, with the heap
     ``timers``; what the heaps have and these do not is acknowledged. ``counts`` has the positions that were
-    redelivered.
-    ``held_back`` has the times of positions whose delay was not over at a rewind.
+    redelivered, and ``held_back`` has the times of positions whose delay was not over at a rewind.
     """
 
     __slots__ = (
@@ -99,7 +98,7 @@ class SharedQueue:
         return []
 
     def _take_back(self, position: int, value: int) -> None:  # noqa: ARG002 - see KeyedQueue
-        """The position is not out any more. Its member's ``pending`` is the caller's."""
+        """Note that the position is not out any more; the caller updates the member's ``pending``."""
         del self.out[position]
 
     def _wait(self, position: int, value: int) -> None:
@@ -173,7 +172,9 @@ class SharedQueue:
     def redeliver(
         self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float, *, is_counted: bool
     ) -> None:
-        """Only what is out at this consumer: a request may be late, and name what another has now."""
+        """Only logs that are out at this consumer come again: a late request may name logs that another
+        consumer has now.
+        """
         member = self.members[consumer.number]
         for position in list(member.pending) if runs is None else _named(runs, member.pending):
             value = member.pending.pop(position)
@@ -195,14 +196,14 @@ class SharedQueue:
         heapq.heappush(self.timers, (until_s, position))
 
     def rewind(self) -> None:
-        """Counts stay, and so do delays that are not over."""
+        """Forget what is out; the counts stay, and so do the delays that are not over."""
         self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.items())
         self._forget_acked()
         self.cursor.rewind()
         self._clear()
 
     def _forget_acked(self) -> None:
-        """Counts and delays that a late acknowledgment or the expiry of the log has left."""
+        """Forget the counts and delays that late acknowledgments or the expiry of logs have left."""
         acked = self.cursor.acked
         self.counts = {p: count for p, count in self.counts.items() if p not in acked}
         self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in acked}
@@ -246,7 +247,7 @@ class SharedQueue:
         return False
 
     def wake(self, now: float) -> None:
-        """What has waited for its time may go."""
+        """Let go what has waited for its time."""
         while (until_s := self.deadline()) is not None and until_s <= now:
             _, position = heapq.heappop(self.timers)
             _, value = self.delayed.pop(position)
@@ -264,7 +265,7 @@ class SharedQueue:
             positions, values = self._supply(draft, rounds * len(turn))
             if not positions:
                 return
-            # As if they were dealt one at a time: nobody's room ends within these rounds.
+            # This deals the logs as one at a time would: no consumer's room ends within these rounds.
             for i, member in enumerate(turn):
                 self._deliver(member, positions[i :: len(turn)], values[i :: len(turn)], draft)
             self.served = turn[(len(positions) - 1) % len(turn)].turn

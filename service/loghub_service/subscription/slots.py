@@ -30,7 +30,7 @@ def slot_of(key: bytes) -> int:
 
 @lru_cache(maxsize=CACHED_KEYS)
 def _slot_of(key: bytes) -> int:
-    """Of the hash, the sign bit is dropped before the remainder is taken, as Pulsar does."""
+    """The slot by MurmurHash3, whose sign bit is dropped before the remainder is taken, as Pulsar does."""
     return (_murmur3(key) & 0x7FFFFFFF) % SLOTS
 
 
@@ -86,7 +86,7 @@ class SlotOwners:
         self._owners = [owner for _, owner in pieces]
 
     def join(self, consumer: int) -> None:
-        """The consumer takes the upper half of the largest piece, of several the lowest."""
+        """The consumer takes the upper half of the largest piece, or of the lowest of several."""
         if self._owners == [None]:
             self._owners = [consumer]
             return
@@ -120,7 +120,7 @@ class SlotOwners:
 
 
 def is_legal(ranges: Iterable[SlotRange]) -> bool:
-    """Whether the ranges lie within the slots and do not overlap, and there is one."""
+    """Whether there is a range, and all ranges lie within the slots without overlapping."""
     in_order = sorted(ranges)
     return (
         bool(in_order)
@@ -130,6 +130,6 @@ def is_legal(ranges: Iterable[SlotRange]) -> bool:
 
 
 def overlap(some: Iterable[SlotRange], others: Iterable[SlotRange]) -> bool:
-    """Whether a slot is in both; each of the two has no overlap within itself."""
+    """Whether a slot is in both; neither of the two overlaps itself."""
     in_order = sorted([*some, *others])
     return any(a[1] >= b[0] for a, b in pairwise(in_order))

@@ -1,7 +1,8 @@
 """The state of a subscription: its settings, its consumers, and a cursor for each shard.
 
-Everything but the settings is owned: `loghub_service.subscription.step` changes it in place, so that a step
-costs by what changes, with 200,000 logs out as with none. Only positions are kept of what is out, never logs.
+Everything but the settings is owned: `loghub_service.subscription.step` changes it in place, so that the cost
+of a step depends on what changes, not on how many logs are out. Of a log that is out only the position is
+kept.
 """
 
 from collections import deque
@@ -91,21 +92,23 @@ class Queue(Protocol):
     def join(self, consumer: AttachedConsumer) -> list[ActiveChange]: ...
     def leave(self, consumer: AttachedConsumer) -> list[ActiveChange]: ...
     def ack(self, first: int, stop: int, draft: "DispatchDraft") -> bool:
-        """Whether it could be taken; ``first`` lies in the shard, ``stop`` in the same group."""
+        """Acknowledge a run, and say whether that was possible; ``first`` lies in the shard, ``stop`` in the
+        same group.
+        """
 
     def redeliver(
         self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float, *, is_counted: bool
     ) -> None:
-        """What is out at the consumer, of all or of some runs, is delivered again, and not before a time."""
+        """Deliver again what is out at the consumer, all of it or some runs, but not before a time."""
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         """What of these runs is out at the consumer."""
 
     def rewind(self) -> None:
-        """Nothing is out any more, and what is not acknowledged is read again."""
+        """Forget what is out: what is not acknowledged is read again."""
 
     def forget(self) -> None:
-        """Nothing is out any more, and nothing is known: the mark was set."""
+        """Forget everything, because the mark was set."""
 
     def drop_below(self, mark: int, draft: "DispatchDraft") -> None:
         """Retention has dropped these logs."""
@@ -187,14 +190,14 @@ class Cursor:
             draft.newly_acked(self).append((first, stop))
 
     def count_acked(self, logs: int) -> None:
-        """So many logs below ``read`` are acknowledged now."""
+        """Note that this many logs below ``read`` are acknowledged now."""
         self.acknowledged += logs
         if self.read < self.high:
             self.unacked_below = max(0, self.unacked_below - logs)
 
     def count_unread(self, first: int, stop: int) -> None:
-        """A run is acknowledged that was not read again since the last rewind. How many logs it has is known
-        unless it stops at the end of its group, in normal form: that is no reason to take fewer for left."""
+        """Note that a run is acknowledged which was not read again since the last rewind. Its number of logs
+        is known unless it stops at the end of its group, in normal form; then ``unacked_below`` stays."""
         if self.read < self.high and index_of(stop):
             logs = min(stop, self.high) - max(first, self.read)
             self.unacked_below = max(0, self.unacked_below - max(0, logs))
@@ -205,7 +208,7 @@ class Cursor:
         self.move_to(self.acked.mark)
 
     def move_to(self, position: int) -> None:
-        """Read on from here; a load that is under way is too late."""
+        """Read on from here; the answer to a load that is under way is ignored."""
         self.read = self.loaded = position
         self.window.clear()
         self.window_logs = 0
@@ -225,7 +228,7 @@ class Cursor:
         return None
 
     def pass_to(self, stop: int, draft: "DispatchDraft") -> None:
-        """The first entry is done up to here. The end of a group whose last log is acknowledged joins it."""
+        """Pass the first entry up to here. The end of a group whose last log is acknowledged joins it."""
         entry = self.window[0]
         if stop == entry.first + entry.logs:
             self.window.popleft()

@@ -164,7 +164,7 @@ def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
 
 
 def _change_type(draft: DispatchDraft, new: SubscriptionType) -> None:
-    """Nobody is connected, so nothing is out."""
+    """Change the type while no consumer is connected, so that nothing is out."""
     subscription = draft.subscription
     settings = subscription.settings
     subscription.settings = replace(settings, type=new)
@@ -198,7 +198,7 @@ def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) 
         consumer.permits = min(event.permits, draft.limits.max_permits)
         consumer.only = event.only
         if consumer.permits > 0:
-            # One after the other is the first to take of the permits, so that none waits for another to end.
+            # The shards take the permits in turns, so that no shard waits until another one is empty.
             consumer.shards = (*consumer.shards[1:], *consumer.shards[:1])
     else:
         _remove(draft, consumer)

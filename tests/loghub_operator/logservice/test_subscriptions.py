@@ -75,7 +75,7 @@ def settle(client: LogHub, of: LogHubConsumerGroup, session: str, **done: object
 
 @pytest.mark.long
 def test_a_subscription_is_observed_from_its_creation_to_its_end(client: LogHub) -> None:
-    """Beside a consumer group of the same name, which is another thing."""
+    """A consumer group of the same name exists, too, and is another thing."""
     one = named()
     client.create_group(LOGSTORE, GroupInfo(name=one.group, timeout_s=30, order=False))
     before = observed(client, one)

@@ -65,7 +65,7 @@ def test_the_listener_of_each_process_learns_where_another_consumer_is_active(
         how = SubscriptionOptions(type=SubscriptionType.FAILOVER, priority=priority)
         return {"subscription": how, "acknowledge": "log"}
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [line[3] for line in on.lines() if line[2] == "standby"]
 
     with (
@@ -75,14 +75,14 @@ def test_the_listener_of_each_process_learns_where_another_consumer_is_active(
         wait_for(lambda: active.assignment() == (0, 1), "the active one")
         process = on.pool.start_first()
         with running(consumer := on.consumer(site, consumer="c-1", **standby(1))):
-            wait_for(lambda: told() == ["0,1"], "the stand-by")
+            wait_for(lambda: reported() == ["0,1"], "the stand-by")
             (before,) = on.pool.progress()
             assert before.pid is not None
             os.kill(before.pid, signal.SIGKILL)
-            wait_for(lambda: told() == ["0,1", "0,1"], "the next process")
+            wait_for(lambda: reported() == ["0,1", "0,1"], "the next process")
             active.shutdown(STOP_GUARD_S)
             wait_for(lambda: consumer.assignment() == (0, 1), "the new active one")
-            wait_for(lambda: told() == ["0,1", "0,1", "-"], "no shard of others")
+            wait_for(lambda: reported() == ["0,1", "0,1", "-"], "no shard of others")
             wait_for(lambda: {line[3] for line in on.lines() if line[2] == "assigned"} == {"0", "1"}, "both")
         assert process.generation == 2, "an exception of the listener ends no process"
 

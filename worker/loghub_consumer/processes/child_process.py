@@ -152,9 +152,8 @@ class ChildProcess:
         self._closing = False
         self._is_cut = False  # the channel has ended
         self._standby: tuple[int, ...] = ()
-        self._telling = (
-            threading.Lock()
-        )  # what is told last is the latest; taken before the lock of `_changed`
+        # Keeps reports in order, so that the last one is the latest; taken before the lock of `_changed`.
+        self._telling = threading.Lock()
         self.generation = 0
         self.loaded = False
         self.ended_message = ""

@@ -31,7 +31,7 @@ from loghub_service.pulsar.wire.topics import (
 
 
 def refusal_of(command: Struct, error: RefusedCommand) -> Struct | None:
-    """None if the client expects no answer."""
+    """The answer that refuses this command; None if the client expects no answer."""
     code, message = error.code, str(error)
     match command:
         case CommandAck(request_id=None):

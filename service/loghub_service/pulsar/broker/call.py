@@ -131,7 +131,7 @@ class NamesWatcher(Protocol):
         """Another value whenever topics of the project, or their partitions, come and go."""
 
     def look(self) -> None:
-        """Compare with what the client knows."""
+        """Compare the topics with what the client knows, and tell it what has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

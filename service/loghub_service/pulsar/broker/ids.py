@@ -1,9 +1,9 @@
 """Message ids and positions.
 
-An id is a ledger, an entry, and inside a batch an index. The ledger is the ordinal of a log group, and the
-entry with the index added to it the index of a log in the group. So both forms of delivery name a log by the
-same position (docs/pulsar-protocol.md 3): a batch is the entry of its first log, and a log that is delivered
-on its own is the entry of its own index.
+An id consists of a ledger, an entry and, inside a batch, an index. The ledger is the ordinal of a log group,
+and the sum of entry and index is the index of a log in the group. So both forms of delivery name a log by the
+same position (docs/pulsar-protocol.md 3): a batch has the entry of its first log, and a log that is delivered
+on its own has the entry of its own index.
 
 A set of acknowledgements has a bit for each message of a batch, 64 in each number, and a message whose bit is
 not set is acknowledged. Zeros at its end may be left out.
@@ -66,8 +66,8 @@ def entry_position(message: MessageIdData) -> int:
 
 
 def start_of(message: MessageIdData) -> "int | LogBound":
-    """Where a reader begins, the entry included: which of its messages it wants, the client knows. Raises
-    BadId."""
+    """Where a reader begins, the entry included: the client itself picks the messages of the entry that it
+    wants. Raises BadId."""
     if message.ledger_id == message.entry_id == EARLIEST:
         return LogBound.EARLIEST
     if message.ledger_id == message.entry_id == LATEST:
@@ -89,7 +89,7 @@ def seek_target(message: MessageIdData) -> "int | LogBound":
 
 
 def acknowledged(message: MessageIdData, *, logs: int) -> list[Run]:
-    """The logs that an individual acknowledgement names, of an entry of so many logs. Raises BadId."""
+    """The logs that an individual acknowledgement names in an entry with this many logs. Raises BadId."""
     first = entry_position(message)
     if not message.ack_set:
         return [(first, first + logs)]
@@ -97,8 +97,8 @@ def acknowledged(message: MessageIdData, *, logs: int) -> list[Run]:
 
 
 def acknowledged_up_to(message: MessageIdData, *, logs: int) -> int:
-    """The position below which a cumulative acknowledgement names everything, if the entry has so many logs.
-    Raises BadId."""
+    """The position below which a cumulative acknowledgement names everything, if the entry has this many
+    logs. Raises BadId."""
     if message.entry_id == BEFORE_FIRST:
         return position_of(min(message.ledger_id, _MAX_ORDINAL))
     first = entry_position(message)
@@ -107,7 +107,8 @@ def acknowledged_up_to(message: MessageIdData, *, logs: int) -> int:
 
 
 def ack_set_of(unacked: Iterable[Run], *, first: int, logs: int) -> tuple[int, ...]:
-    """The set for an entry of which only these logs are left, by their positions; empty if all are."""
+    """The set of acknowledgements for an entry of which only these logs are left, given by their positions;
+    empty if all are left."""
     bits = 0
     for start, stop in unacked:
         bits |= ((1 << (stop - start)) - 1) << (start - first)

@@ -1,8 +1,8 @@
 """The commands about topics: their partitions, where they are served, and their names.
 
-A logstore is always a topic with partitions, also if it has one shard: a client that heard of none would
-never see a split. Their number counts all ids that were ever given, so that it never falls; an id whose
-shard is gone is a partition in which nothing arrives.
+A logstore is always a topic with partitions, even if it has one shard: a client that learned of no partitions
+would never see a split. The number of partitions counts all shard ids that were ever given, so that it never
+falls; an id whose shard is gone is a partition in which nothing arrives.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _SCHEME = "://"
 async def partitions(
     session: PulsarSession, command: wire.CommandPartitionedTopicMetadata
 ) -> Complete | None:
-    """0 for the name of a partition, which has none itself."""
+    """The number of partitions of a topic; 0 for the name of a partition, which has none itself."""
     if command.metadata_auto_creation_enabled:
         named = await session.topic_or_new(command.topic, whole_first=True)
     else:
@@ -39,7 +39,7 @@ async def partitions(
 
 
 async def lookup(session: PulsarSession, command: wire.CommandLookupTopic) -> Complete | None:
-    """Every topic is served here."""
+    """Answer that this broker serves the topic, as it serves every topic."""
     await session.topic_or_new(command.topic)
     place = f"{bracketed(session.address.host)}:{session.address.port}"
     is_tls = session.broker.is_tls
@@ -57,7 +57,7 @@ async def lookup(session: PulsarSession, command: wire.CommandLookupTopic) -> Co
 async def topics_of_namespace(
     session: PulsarSession, command: wire.CommandGetTopicsOfNamespace
 ) -> Complete | None:
-    """All of them: clients compare with a pattern themselves."""
+    """List all topics: clients compare the names with a pattern themselves."""
     found = () if command.mode is TopicsMode.NON_PERSISTENT else _names(session, command.namespace)
     digest = names_hash(found)
     changed = command.topics_hash != digest
@@ -73,7 +73,7 @@ async def topics_of_namespace(
 
 
 def _names(session: PulsarSession, namespace: str) -> tuple[str, ...]:
-    """One for each partition, as Pulsar lists them."""
+    """The names of topics, one name for each partition, as Pulsar lists them."""
     place = parse_namespace(namespace)
     check_namespace(place, session.login.project)
     return tuple(
@@ -84,7 +84,7 @@ def _names(session: PulsarSession, namespace: str) -> tuple[str, ...]:
 
 
 def names_hash(names: tuple[str, ...]) -> str:
-    """Two lists with the same names have the same hash; the client compares nothing else."""
+    """A hash of a list of names, which is all that a client compares: equal lists have equal hashes."""
     return hashlib.blake2b(",".join(sorted(names)).encode(), digest_size=8).hexdigest()
 
 
@@ -113,7 +113,7 @@ class TopicWatcher:
         return tuple(name for name in names if self._pattern.matches(name.partition(_SCHEME)[2]))
 
     def look(self) -> None:
-        """Compare with what the client knows."""
+        """Compare the topics with what the client knows, and tell it what has changed."""
         try:
             names = self._matching()
         except RefusedCommand:

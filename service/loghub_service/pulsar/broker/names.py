@@ -3,12 +3,12 @@
 A topic is ``persistent://public/<namespace>/<logstore>``, where the namespace is ``default`` or the project
 of the login. A partition has the name of its topic and ``-partition-<shard>``, which the clients append. A
 suffix such as ``.raw`` chooses the form of the records, as for Kafka clients. Names of logstores have no
-capitals, but the names that clients make of others do (``<topic>-<subscription>-RETRY``), so what is no name
-of a logstore is taken in small letters.
+capitals, but the names that clients derive from others do (``<topic>-<subscription>-RETRY``), so a name that
+no logstore can have is taken in small letters.
 
-A logstore may have a name that ends as the name of a partition. Clients ask first how many partitions a topic
-has, and use the names of partitions for all the rest. So the question for partitions is about the logstore
-with the whole name, and everything else about the partition: no client gets the logs of another topic.
+The name of a logstore may end like the name of a partition. Clients first ask how many partitions a topic
+has, and use the names of partitions for everything else. So the question for partitions is about the logstore
+with the whole name, and every other command is about the partition: no client gets the logs of another topic.
 
 https://pulsar.apache.org/docs/4.0.x/concepts-messaging/#topics
 """
@@ -115,7 +115,7 @@ def _with_suffix(name: str, partition: int | None, topic: Callable[[str], T | No
 
 
 def logstore_to_create(local: str) -> str:
-    """The name of the logstore that a topic gets which is not there. Raises RefusedCommand
+    """The name of the logstore that is created for a missing topic. Raises RefusedCommand
     INVALID_TOPIC_NAME."""
     match = _PARTITION.fullmatch(local)
     name = (match[1] if match else local).lower()

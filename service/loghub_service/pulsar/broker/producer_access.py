@@ -1,9 +1,9 @@
 """Which producers may use a partition at the same time: by name, and by the access mode that each asks for.
 
 A name belongs to one producer at a time, and a client that has lost its connection takes its own name back:
-it counts its attempts (the epoch). A producer may also ask to be the only one. Each time such a one begins,
-the partition gets a higher topic epoch, so that an earlier one that was disconnected meanwhile does not come
-back (PIP-68). All pure: displaced and promoted producers are in the result.
+it counts its attempts (the epoch). A producer may also ask to be the only one. Each time such a producer
+begins, the partition gets a higher topic epoch, so that an earlier exclusive producer that was disconnected
+meanwhile does not come back (PIP-68). All pure: displaced and promoted producers are in the result.
 """
 
 from collections import deque

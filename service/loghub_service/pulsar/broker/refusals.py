@@ -1,4 +1,4 @@
-"""What a request leads to that is not carried out: an error for it, or the end of the connection."""
+"""What a request that is not carried out leads to: an error as its answer, or the end of the connection."""
 
 from loghub_service.pulsar.wire.errors import ServerError
 

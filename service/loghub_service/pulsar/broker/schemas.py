@@ -1,7 +1,7 @@
-"""GET_SCHEMA and GET_OR_CREATE_SCHEMA: schemas are stored for each topic, and not looked into.
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA: schemas are stored for each topic, and their content is not examined.
 
 A version is a number from 0 on, as eight bytes with the highest first, and empty if there is no schema.
-Whether a new schema fits the one before it is not checked.
+Whether a new schema is compatible with the schema before it is not checked.
 """
 
 from loghub_service.connections.service_ports import Access
@@ -36,7 +36,7 @@ async def version_of(topic: PulsarTopic, schema: Schema) -> int | None:
 
 
 async def get_schema(session: PulsarSession, command: CommandGetSchema) -> Complete | None:
-    """A login that may read or write the topic may know its schema."""
+    """Answer with a schema of a topic, if the login may read or write the topic."""
     if not session.login.may(Access.WRITE):
         session.check_may(Access.READ)
     topic = session.topic(command.topic).topic

@@ -2,8 +2,8 @@
 
 The login is ``token`` with the text ``<project>#<accessKeyId>#<accessKeySecret>``, or ``basic`` with the
 project as the user and ``accessKeyId#accessKeySecret`` as the password. It ends with its access key: each
-command looks whether the key is still the same. Some clients show a refused login as a time-out and try again
-forever, so a refusal is delayed, and the log has it once in a minute.
+command checks whether the key is still the same. Some clients show a refused login as a time-out and try
+again forever, so a refusal is delayed, and logged once a minute.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class PulsarSession:
         return None if complete is None else self._completed(command, complete)
 
     async def _decoded(self, frame: bytes) -> CommandFrame | AckedEntries:
-        """A large command takes long to decode: one of them has its turn, and then all else."""
+        """Decode a command. A large command takes long, so large commands are decoded one at a time."""
         acked = acked_entries(frame)
         if acked is not None:
             return acked

@@ -36,14 +36,14 @@ class PulsarTopic(SubscribedLogs, Protocol):
 
     @property
     def partitions(self) -> int:
-        """Their ids are from 0 up to, not including, this number. It never falls."""
+        """The number of partitions, which never falls; their ids begin at 0."""
 
     @property
     def form(self) -> RecordForm:
-        """What its records look like."""
+        """What the records of the logstore look like."""
 
     def in_form(self, form: RecordForm) -> "PulsarTopic":
-        """The same topic with another one."""
+        """The same topic with another form."""
 
     async def last(self, shard: int, make: Callable[[GroupToSend], T | None]) -> T | None:
         """What ``make`` makes in a thread of the newest log group of which it makes something, among the last
@@ -63,7 +63,7 @@ class PulsarTopic(SubscribedLogs, Protocol):
         """The topic epoch of the last producer that was the only one; None if there was none."""
 
     def save_producer_epoch(self, partition: int, epoch: int) -> "asyncio.Future[object]":
-        """Keep it; done when that is durable."""
+        """Store the topic epoch; the result is done when it is durable."""
 
 
 class PulsarLogin(Protocol):
@@ -81,16 +81,16 @@ class PulsarLogin(Protocol):
     def may(self, access: Access) -> bool: ...
 
     def topics(self) -> tuple[PulsarTopic, ...]:
-        """Ascending by name."""
+        """The topics of the project, ascending by name."""
 
     def topic(self, name: str) -> PulsarTopic | None: ...
 
     async def create_topic(self, name: str) -> None:
-        """A logstore of the form ``raw``. Raises RefusedCommand."""
+        """Create a logstore of the form ``raw``. Raises RefusedCommand."""
 
 
 class Subscriptions(Protocol):
-    """All that are kept, by logstore and name."""
+    """All subscriptions that are stored, by logstore and name."""
 
     def of(self, topic: int) -> Mapping[str, SavedSubscription]: ...
 
@@ -100,7 +100,7 @@ class Subscriptions(Protocol):
         """One that begins at the marks of these shards. Raises RefusedCommand if there are too many."""
 
     def delete(self, topic: int, name: str) -> None:
-        """`durable` of the subscription includes it."""
+        """Delete a subscription; its `durable` waits until that is on the disk, too."""
 
 
 class PulsarLogService(Protocol):
@@ -114,7 +114,7 @@ class PulsarLogService(Protocol):
         right in the project."""
 
     def new_producer_name(self) -> str:
-        """One that was not given before."""
+        """A producer name that was never given before."""
 
     def now_ms(self) -> int:
         """The time by which logs are received, in unix milliseconds."""

@@ -1,10 +1,10 @@
 """Patterns of topic names, matched in time that is bounded by the lengths of pattern and name.
 
 A client that watches the topics of a namespace gives a regular expression of RE2 or Java, and relies on the
-service to compare. Python's `re` may take exponential time for it, while every other client waits. So a
-pattern here is what such patterns consist of: literals, ``.``, classes of characters, each perhaps with
-``*``, ``+`` or ``?``, and alternatives in groups that are not repeated. Anything else is refused; a client
-then lists the names itself, and compares them with its own library.
+service to match names with it. Python's `re` may take exponential time for that, while every other client
+waits. So a pattern may have only what such patterns usually consist of: literals, ``.``, classes of
+characters, each optionally with ``*``, ``+`` or ``?``, and alternatives in groups that are not repeated.
+Anything else is refused; a client then lists the names itself, and compares them with its own library.
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class _Parser:
         self._at = 0
 
     def alternatives(self) -> list[_Sequence]:
-        """Up to the end of the pattern, or of the group."""
+        """The alternatives up to the end of the pattern, or of the group."""
         found = self._sequences()
         while self._peek() == "|":
             self._at += 1

@@ -1,8 +1,9 @@
 """A stored log as a message: payload, key, properties and time.
 
-A log that was not written as key, value and headers has its fields as the payload: the value alone of a
-single field, as the form plain writes it, else a JSON object as for Kafka. Nearly all logs of a program have
-the same fields, so what depends on their names is made once (`loghub_service.kafka.records.record_forms`).
+The payload of a log that was not written as key, value and headers consists of its fields: the value alone of
+a single field, in the way in which the form plain writes it, otherwise a JSON object as for Kafka. Nearly all
+logs of a program have the same fields, so what depends on their names is made once
+(`loghub_service.kafka.records.record_forms`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -44,7 +44,7 @@ class PulsarEndpoint:
     def __init__(
         self, broker: PulsarBroker, port: Port, dispatches: Dispatches, *, budgets: tuple[MemoryBudget, ...]
     ) -> None:
-        """The budgets are of requests, the first of them, of messages and of what is sent."""
+        """The budgets are, in this order, for requests, for messages, and for sends that are decoded."""
         self.broker = broker
         self.budgets = budgets
         self._resources = FrameResources(

@@ -1,4 +1,4 @@
-"""What Prometheus can know about the Pulsar endpoint. No label has a name that a client chooses."""
+"""The metrics of the Pulsar endpoint for Prometheus. No label has a name that a client chooses."""
 
 from collections import Counter
 from collections.abc import Iterable

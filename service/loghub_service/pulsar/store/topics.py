@@ -56,7 +56,7 @@ def as_refusals() -> Iterator[None]:
 
 
 def _of_append(error: BaseException) -> RefusedCommand:
-    """For an append that failed. Clients send the message again, until there is room."""
+    """The refusal for an append that failed. Clients send the message again, until there is room."""
     if isinstance(error, OSError):
         return RefusedCommand(ServerError.PERSISTENCE_ERROR, f"no disk space for the logs: {error.strerror}")
     return RefusedCommand(ServerError.UNKNOWN_ERROR, "storage failed, the service stops")

@@ -4,8 +4,8 @@ A message is a msgspec struct whose annotations are its description: ``Annotated
 the field number 3 (https://protobuf.dev/programming-guides/encoding/, with the messages of
 https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/). A field without a default is required. A
 field that is None is not written, and every other value is, also if it is the default: Java's clients raise
-an error for an optional field that they read and that is not set. They do not for the few fields that are
-``UNSAID``, whose default is in Pulsar's own description.
+an error when they read an optional field that is not set, except for the few ``UNSAID`` fields, whose default
+is in Pulsar's own description.
 
 Decoding skips fields that the class lacks, and values of an enumeration that it does not know, as protobuf
 does. A message of one class inside another is never of a class around it, so that no input can deepen the
@@ -218,7 +218,7 @@ def coder_of(message: type[Struct]) -> MessageCoder:
 
 
 def _described(hint: Any) -> tuple[int, bool, _NumberCoder | _SpanCoder]:
-    """The number of an annotated field, whether it is repeated, and the coder of its values."""
+    """The number of an annotated field, whether the field is repeated, and the coder of its values."""
     plain, *notes = get_args(hint)
     if get_origin(plain) in (Union, UnionType):
         (plain,) = set(get_args(plain)) - {NoneType}
@@ -244,7 +244,7 @@ def _encode_as(message: type[Struct], value: Any) -> bytes:
 
 
 def _content(value: Any) -> bytes:
-    """A number would become as many zeros."""
+    """The bytes of a value. Refuses a number, of which `bytes` would make as many zeros."""
     return value if type(value) is bytes else bytes(memoryview(value))
 
 

@@ -24,7 +24,7 @@ class SubType(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a subscription begins that is not there yet."""
+    """Where a new subscription begins."""
 
     LATEST = 0
     EARLIEST = 1
@@ -84,7 +84,7 @@ class CommandSubscribe(Struct, frozen=True, kw_only=True):
 
 
 class CommandFlow(Struct, frozen=True, kw_only=True):
-    """The consumer takes this many further messages."""
+    """The consumer can take this many more messages."""
 
     consumer_id: Annotated[UInt64, 1]
     message_permits: Annotated[UInt32, 2]
@@ -101,7 +101,8 @@ class CommandMessage(Struct, frozen=True, kw_only=True):
 
 
 class CommandAck(Struct, frozen=True, kw_only=True):
-    """Answered if it has a request id. The same id may be in it more than once."""
+    """Acknowledges messages. The command is answered if it has a request id, and may have the id of a message
+    more than once."""
 
     consumer_id: Annotated[UInt64, 1]
     ack_type: Annotated[AckType, 2]
@@ -114,7 +115,7 @@ class CommandAck(Struct, frozen=True, kw_only=True):
 
 
 class CommandAckResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandAck."""
 
     consumer_id: Annotated[UInt64, 1]
     txnid_least_bits: Annotated[UInt64, 2] = 0
@@ -125,7 +126,8 @@ class CommandAckResponse(Struct, frozen=True, kw_only=True):
 
 
 class CommandRedeliverUnacknowledgedMessages(Struct, frozen=True, kw_only=True):
-    """Send these again, or all that are out. With an epoch, each message that follows has to carry it."""
+    """Asks for these messages again, or for all that are out. With an epoch, each message that follows has to
+    carry it."""
 
     consumer_id: Annotated[UInt64, 1]
     message_ids: Annotated[tuple[MessageIdData, ...], 2] = ()
@@ -133,7 +135,7 @@ class CommandRedeliverUnacknowledgedMessages(Struct, frozen=True, kw_only=True):
 
 
 class CommandActiveConsumerChange(Struct, frozen=True, kw_only=True):
-    """Whether the consumer is the one of its subscription that gets messages."""
+    """Whether the consumer is the one that gets the messages of its subscription."""
 
     consumer_id: Annotated[UInt64, 1]
     is_active: Annotated[Bool, 2] = False
@@ -163,7 +165,7 @@ class CommandSeek(Struct, frozen=True, kw_only=True):
 
 
 class CommandCloseConsumer(Struct, frozen=True, kw_only=True):
-    """From a client that it is done, or from the broker that the client has to subscribe again."""
+    """A client says that it is done, or the broker says that the client has to subscribe again."""
 
     consumer_id: Annotated[UInt64, 1]
     request_id: Annotated[UInt64, 2]
@@ -179,7 +181,8 @@ class CommandGetLastMessageId(Struct, frozen=True, kw_only=True):
 
 
 class CommandGetLastMessageIdResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it. Both ids have the form in which messages are sent to this consumer."""
+    """Answers a CommandGetLastMessageId. Both ids have the form in which messages are sent to the
+    consumer."""
 
     last_message_id: Annotated[MessageIdData, 1]
     request_id: Annotated[UInt64, 2]
@@ -194,7 +197,7 @@ class CommandConsumerStats(Struct, frozen=True, kw_only=True):
 
 
 class CommandConsumerStatsResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it. Rates are for a second."""
+    """Answers a CommandConsumerStats. Rates are for a second."""
 
     request_id: Annotated[UInt64, 1]
     error_code: Annotated[ServerError | None, 2] = None

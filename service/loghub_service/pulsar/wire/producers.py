@@ -95,7 +95,7 @@ class CommandSendError(Struct, frozen=True, kw_only=True):
 
 
 class CommandCloseProducer(Struct, frozen=True, kw_only=True):
-    """From a client that it is done, or from the broker that the client has to make it again."""
+    """A client says that the producer is done, or the broker says that the client has to create it again."""
 
     producer_id: Annotated[UInt64, 1]
     request_id: Annotated[UInt64, 2]
@@ -112,8 +112,8 @@ class EncryptionKeys(Struct, frozen=True, kw_only=True):
 
 
 class MessageMetadata(Struct, frozen=True, kw_only=True):
-    """What is true of a whole entry, and of its message if it is no batch. Times are in unix ms. Only a batch
-    has ``num_messages_in_batch``, also one of a single message."""
+    """The metadata of an entry, and of its message if the entry is no batch. Times are in unix ms. Only a
+    batch has ``num_messages_in_batch``, even a batch of one message."""
 
     producer_name: Annotated[String, 1]
     sequence_id: Annotated[UInt64, 2]

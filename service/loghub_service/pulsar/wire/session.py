@@ -72,7 +72,7 @@ class CommandAuthChallenge(Struct, frozen=True, kw_only=True):
 
 
 class CommandAuthResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandAuthChallenge."""
 
     client_version: Annotated[String | None, 1] = None
     response: Annotated[AuthData | None, 2] = None
@@ -110,7 +110,7 @@ class CommandTcClientConnectRequest(Struct, frozen=True, kw_only=True):
 
 
 class CommandTcClientConnectResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandTcClientConnectRequest."""
 
     request_id: Annotated[UInt64, 1]
     error: Annotated[ServerError | None, 2] = None

@@ -46,7 +46,7 @@ class CommandPartitionedTopicMetadata(Struct, frozen=True, kw_only=True):
 
 
 class CommandPartitionedTopicMetadataResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandPartitionedTopicMetadata."""
 
     partitions: Annotated[UInt32 | None, 1] = None
     request_id: Annotated[UInt64, 2]
@@ -66,7 +66,7 @@ class CommandLookupTopic(Struct, frozen=True, kw_only=True):
 
 
 class CommandLookupTopicResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandLookupTopic."""
 
     broker_service_url: Annotated[String | None, 1] = None
     broker_service_url_tls: Annotated[String | None, 2] = None
@@ -128,14 +128,14 @@ class CommandWatchTopicUpdate(Struct, frozen=True, kw_only=True):
 
 
 class CommandWatchTopicListClose(Struct, frozen=True, kw_only=True):
-    """The client wants to know no more of them."""
+    """The client stops watching topics."""
 
     request_id: Annotated[UInt64, 1]
     watcher_id: Annotated[UInt64, 2]
 
 
 class CommandGetSchema(Struct, frozen=True, kw_only=True):
-    """Without a version the newest schema of the topic is meant."""
+    """Asks for a schema; without a version, for the newest schema of the topic."""
 
     request_id: Annotated[UInt64, 1]
     topic: Annotated[String, 2]
@@ -143,7 +143,7 @@ class CommandGetSchema(Struct, frozen=True, kw_only=True):
 
 
 class CommandGetSchemaResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandGetSchema."""
 
     request_id: Annotated[UInt64, 1]
     error_code: Annotated[ServerError | None, 2] = None
@@ -161,7 +161,7 @@ class CommandGetOrCreateSchema(Struct, frozen=True, kw_only=True):
 
 
 class CommandGetOrCreateSchemaResponse(Struct, frozen=True, kw_only=True):
-    """The answer to it."""
+    """Answers a CommandGetOrCreateSchema."""
 
     request_id: Annotated[UInt64, 1]
     error_code: Annotated[ServerError | None, 2] = None

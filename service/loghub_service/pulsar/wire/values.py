@@ -1,4 +1,4 @@
-"""What several commands have: ids of messages, properties and schemas."""
+"""The values that several commands have: ids of messages, properties and schemas."""
 
 from typing import Annotated, Final
 
