@@ -52,7 +52,7 @@ class FoundTopic(Generic[T]):
 
 
 def parse_topic(text: str) -> TopicName:
-    """Raises RefusedCommand INVALID_TOPIC_NAME."""
+    """Raises RefusedCommand TOPIC_NOT_FOUND."""
     domain, separator, rest = text[: _MAX_NAME + 1].partition("://")
     if not separator:
         domain, rest = PERSISTENT, domain
@@ -69,7 +69,7 @@ def parse_topic(text: str) -> TopicName:
 
 
 def parse_namespace(text: str) -> str:
-    """The namespace of ``public/<namespace>``. Raises RefusedCommand INVALID_TOPIC_NAME."""
+    """The namespace of ``public/<namespace>``. Raises RefusedCommand TOPIC_NOT_FOUND."""
     tenant, separator, namespace = text[: _MAX_NAME + 1].partition("/")
     if not separator or tenant != TENANT or not namespace or "/" in namespace:
         raise _invalid(text, "a namespace is public/default or public/PROJECT")
@@ -116,7 +116,7 @@ def _with_suffix(name: str, partition: int | None, topic: Callable[[str], T | No
 
 def logstore_to_create(local: str) -> str:
     """The name of the logstore that is created for a missing topic. Raises RefusedCommand
-    INVALID_TOPIC_NAME."""
+    TOPIC_NOT_FOUND."""
     match = _PARTITION.fullmatch(local)
     name = (match[1] if match else local).lower()
     if not names.LOGSTORE.allows(name):
@@ -138,4 +138,6 @@ def check_subscription(name: str) -> None:
 
 
 def _invalid(text: str, rule: str) -> RefusedCommand:
-    return RefusedCommand(ServerError.INVALID_TOPIC_NAME, f"{text[:100]!r}: {rule}")
+    """Clients in C++ and Python ask again for half a minute after INVALID_TOPIC_NAME, and then say that the
+    time is over."""
+    return RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"{text[:100]!r}: {rule}")

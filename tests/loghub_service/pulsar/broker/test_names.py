@@ -60,7 +60,7 @@ def test_a_topic_is_in_a_namespace_and_may_be_named_shortly(text: str, namespace
 def test_what_is_no_topic_is_an_invalid_name(text: str) -> None:
     with pytest.raises(RefusedCommand) as refused:
         parse_topic(text)
-    assert refused.value.code is ServerError.INVALID_TOPIC_NAME
+    assert refused.value.code is ServerError.TOPIC_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_new_topic_is_a_logstore_in_small_letters(local: str, logstore: str) -
 def test_a_new_topic_needs_a_name_that_a_logstore_may_have(local: str) -> None:
     with pytest.raises(RefusedCommand) as refused:
         logstore_to_create(local)
-    assert refused.value.code is ServerError.INVALID_TOPIC_NAME
+    assert refused.value.code is ServerError.TOPIC_NOT_FOUND
 
 
 @pytest.mark.parametrize("name", ["s", "A.b_c-1", "x" * 128])
