@@ -19,12 +19,11 @@ process's LC_TIME to "C" each time, which is the value that it has unless the pr
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from loghub.client import transport
 from loghub.client.aliyun_sdk import SdkClient, converted
 from loghub.client.http import PAGE, all_pages, split_query, user_agent
-from loghub.client.no_subscriptions import NoSubscriptions
 from loghub.client.port import (
     CheckpointInfo,
     Credentials,
@@ -58,10 +57,52 @@ from loghub.client.schemas import (
 from loghub.client.transport import Timeouts
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError
+from loghub.wire.subscriptions import (
+    Exchange,
+    Exchanged,
+    SubscriptionSpec,
+    SubscriptionStatus,
+    SubscriptionSummary,
+)
 
 _NO_EXTENSIONS = (
     "the vendor SDK does not support the extensions of the embedded service; use the http adapter"
 )
+
+
+class NoSubscriptions:
+    """A part of an adapter. Every call raises ExtensionMissing."""
+
+    def has_subscriptions(self) -> bool:
+        """Always False, whatever service answers."""
+        return False
+
+    def list_subscriptions(self, logstore: str) -> tuple[SubscriptionSummary, ...]:
+        _refuse(logstore)
+
+    def create_subscription(self, logstore: str, name: str, spec: SubscriptionSpec) -> None:
+        _refuse(logstore, name, spec)
+
+    def delete_subscription(self, logstore: str, name: str) -> None:
+        _refuse(logstore, name)
+
+    def subscription_status(self, logstore: str, name: str) -> SubscriptionStatus:
+        _refuse(logstore, name)
+
+    def seek_subscription(self, logstore: str, name: str, position: Position | Mapping[int, str]) -> None:
+        _refuse(logstore, name, position)
+
+    def skip_subscription(self, logstore: str, name: str, *, shard: int, logs: int | None) -> int:
+        _refuse(logstore, name, shard, logs)
+
+    def exchange(self, logstore: str, name: str, exchange: Exchange) -> Exchanged:
+        _refuse(logstore, name, exchange)
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise ExtensionMissing(
+        "subscriptions need the embedded service and its http adapter: use a consumer group here"
+    )
 
 
 class AliyunLogHub(NoSubscriptions):

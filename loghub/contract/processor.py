@@ -20,18 +20,19 @@ class RetryLogstore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     delays_s: tuple[float, ...] = (10.0, 60.0, 600.0)
 
 
-def retry_group(consumer_group: str, logstore: str) -> str:
-    """The consumer group that reads a retry logstore for the group of this logstore. The groups of two
-    logstores may have one name and one retry logstore: neither group may pass over logs that the other must
-    read.
+def retry_group(consumer_group: str, logstore: str, *, is_subscription: bool = False) -> str:
+    """The consumer group that reads a retry logstore for the group, or the subscription, of this logstore.
+    The groups of two logstores, and a group and a subscription of one logstore, may have one name and one
+    retry logstore: neither may pass over logs that the other must read.
 
-    A logstore's name has no capital letters, so two groups never have the same retry group.
+    A logstore's name has no capital letters, so two of them never have the same retry group.
     """
-    name = f"{consumer_group}-FROM-{logstore}"
+    link = "-OF-" if is_subscription else "-FROM-"
+    name = f"{consumer_group}{link}{logstore}"
     if names.CONSUMER_GROUP.allows(name):
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return f"{consumer_group[:32]}-FROM-{digest}"
+    return f"{consumer_group[:32].replace('.', '-')}{link}{digest}"
 
 
 class ProcessorSubscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

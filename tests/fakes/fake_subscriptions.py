@@ -56,6 +56,7 @@ class Member:
     heard_s: float
     queue: list[tuple[int, int, int]] = field(default_factory=list)
     last: tuple[int, Exchanged] | None = None  # the last receive and its answer
+    settlement: int = 0
 
 
 class Subscribed:
@@ -189,6 +190,10 @@ class Subscribed:
         for shard, runs in exchange.acks.items():
             outcome = self.apply(Ack(shard=shard, runs=[one for run in runs for one in _groups(run)]))
             rejected += outcome.rejected
+        if member is not None and exchange.settlement is not None:
+            if exchange.settlement <= member.settlement:
+                return rejected  # repeated
+            member.settlement = exchange.settlement
         for nack in () if member is None else exchange.nacks:
             runs = [one for run in nack.runs for one in _groups(run)]
             self.apply(Redeliver(consumer=member.number, shard=nack.shard, runs=runs, delay_s=nack.delay_s))

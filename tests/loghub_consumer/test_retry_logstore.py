@@ -3,16 +3,20 @@
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from loghub.contract.processor import retry_group
+from loghub.domain.subscription import SubscriptionType
 from loghub.wire import loggroup, names
 from loghub.wire.cursor import decode
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.loggroup import Log, LogGroup, encode
+from loghub.wire.subscriptions import SubscriptionSpec
 from loghub_consumer import (
     Consumer,
     ConsumerSettings,
@@ -21,12 +25,14 @@ from loghub_consumer import (
     LogBatch,
     OnFailure,
     RetryLogstore,
+    SubscriptionOptions,
     Tracker,
 )
 from loghub_consumer.batch import select_logs
 from loghub_consumer.failure.dead_letter import TAG_PREFIX
 from loghub_consumer.failure.retry_logstore import Origin, RetryMark, mark_of
 from tests.loghub_consumer.support import GROUP, PROJECT, Seen, Site, running, wait_for
+from tests.loghub_consumer.virtual import world
 
 DELAYS_S = (0.4, 0.8)
 
@@ -176,6 +182,7 @@ def mark(**parts: str) -> tuple[tuple[str, str], ...]:
 def test_a_mark_that_no_consumer_writes_is_none(part: str) -> None:
     log = Log(time=1, contents=(("id", "x"),))
     assert mark_of(encode(LogGroup(logs=(log,), tags=mark()))) is not None
+    assert mark_of(encode(LogGroup(logs=(log,), tags=mark(kind="subscription")))) is not None
     assert mark_of(encode(LogGroup(logs=(log,), tags=mark(**{part: ODD_MARKS[part]})))) is None
 
 
@@ -260,10 +267,52 @@ def test_groups_of_two_logstores_share_their_name_and_a_retry_logstore(waits: Si
         }
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_group_and_a_subscription_share_their_name_and_a_retry_logstore(seed: int) -> None:
+    """Each of them has refused each log of the logstore, and gets all of its own back and no other one."""
+    with world(seed) as one:
+        one.make_logstore("access")
+        one.make_logstore("waiting", has_group=False)
+        one.client.create_subscription("access", GROUP, SubscriptionSpec(type=SubscriptionType.SHARED))
+        ids = [f"{number}" for number in range(8)]
+        for name in ids:
+            one.put("access", [name])
+        usual = one.settings(
+            "access",
+            on_failure=OnFailure(policy="Skip", max_attempts=1),
+            retry=RetryLogstore(logstore="waiting", delays_s=(1.0, 2.0)),
+        )
+        shared = SubscriptionOptions(type=SubscriptionType.SHARED)
+        readers = {
+            "group": usual,
+            "subscription": replace(usual, consumer="c-1", acknowledge="log", subscription=shared),
+        }
+        refusing = {name: Refusing(dict.fromkeys(ids, 2)) for name in readers}
+        programs = [
+            one.start(partial(Consumer, readers[name], Seen(refusing[name]).factory), name)
+            for name in readers
+        ]
+        one.until(
+            lambda: all(
+                len(each.came) == len(ids) and min(map(len, each.came.values())) == 3
+                for each in refusing.values()
+            ),
+            "each log from the retry logstore",
+        )
+        for program in programs:
+            program.end()
+    for each in refusing.values():
+        assert {name: each.deliveries(name) for name in each.came} == {name: [1, 2, 3] for name in ids}
+
+
 def test_names_of_groups_in_a_retry_logstore_are_valid_and_all_different() -> None:
     pairs = [("a", "b"), ("a", "b-c"), ("a-FROM-b", "c"), ("a", "c"), ("g" * 128, "b"), ("g" * 128, "b2")]
     found = [retry_group(*pair) for pair in (*pairs, ("g" * 127, "b"), ("g" * 120, "bb"), ("g", "l" * 80))]
     assert found[0] == "a-FROM-b"
+    found += [
+        retry_group(*pair, is_subscription=True)
+        for pair in (*pairs, ("a-OF-b", "c"), ("a.b", "c"), ("." * 128, "c"), ("." * 127, "c"))
+    ]
     assert len(set(found)) == len(found)
     assert all(names.CONSUMER_GROUP.allows(name) for name in found)
 

@@ -164,7 +164,9 @@ def test_what_is_settled_is_sent_as_runs_of_positions() -> None:
     ), "by their time; one that has passed is now"
 
 
-def test_what_was_not_answered_is_sent_again_before_what_came_later() -> None:
+def test_what_was_not_answered_is_sent_again_as_it_was_before_what_came_later() -> None:
+    """With another log it would be another settlement, in which the log service could refuse the same ones
+    twice."""
     calls: list[str] = []
     outbox = Outbox(lambda: calls.append("first"))
     one = settled(outbox)
@@ -174,9 +176,14 @@ def test_what_was_not_answered_is_sent_again_before_what_came_later() -> None:
     one.settle(Fate.ACKNOWLEDGED, 1002, None, logs=1)
     assert calls == ["first", "first"], "also if something is under way"
     outbox.put_back(sent)
+    assert (len(outbox), outbox.last) == (3, 3)
+    one.settle(Fate.REFUSED, 1003, None, logs=1)
+    assert calls == ["first", "first"], "something waits already"
     again = taken(outbox)
-    assert [run.number for run in again.runs] == [1, 2, 3]
-    assert (len(outbox), outbox.last) == (0, 3)
+    assert again is sent
+    later = taken(outbox)
+    assert [run.number for run in later.runs] == [3, 4]
+    assert (again.number, later.number, len(outbox)) == (2, 4, 0)
 
 
 def test_an_exchange_carries_a_bounded_number_of_runs_of_one_session() -> None:

@@ -153,7 +153,11 @@ def retry_settings(settings: ConsumerSettings) -> ConsumerSettings | None:
     return replace(
         settings,
         logstore=settings.retry.logstore,
-        consumer_group=retry_group(settings.consumer_group, settings.logstore),
+        consumer_group=retry_group(
+            settings.consumer_group,
+            settings.logstore,
+            is_subscription=settings.subscription is not None,
+        ),
         retries_of=settings.origin,
         start_position="begin",
         last_initial_shard=None,

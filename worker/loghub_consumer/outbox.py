@@ -1,11 +1,10 @@
 """What a consumer of a subscription has to tell the log service about logs: that they are acknowledged, that
 they were refused and come again later, or that they are given back unprocessed.
 
-Logs are collected here and sent together. After an error the same ones are sent again, which does no harm,
-because a log that is acknowledged stays acknowledged, and a log that is not out at this consumer is not
-refused. Each entry names the session in which its log was delivered: the log service takes the
-acknowledgments of a session that is over where the order of logs does not matter
-(docs/subscriptions-protocol.md 2).
+Logs are collected here and sent together. After an error the same ones are sent again, as they were: the log
+service knows them by their number, and does not count a refused log twice. Each entry names the session in
+which its log was delivered: the log service takes the acknowledgments of a session that is over where the
+order of logs does not matter (docs/subscriptions-protocol.md 2).
 
 No threads or clocks: times are arguments, in seconds of the monotonic clock, and the shard table has the
 lock.
@@ -53,6 +52,11 @@ class SettledLogs:
 
     session: str
     runs: tuple[SettledRun, ...]
+
+    @property
+    def number(self) -> int:
+        """Higher than of all that was sent before."""
+        return self.runs[-1].number
 
     @property
     def acks(self) -> dict[int, tuple[Run, ...]]:
@@ -123,10 +127,11 @@ class Outbox:
         self._on_first = on_first
         self.counts = DeliveryCounts()
         self._waiting: deque[SettledRun] = deque()
+        self._unanswered: SettledLogs | None = None
         self._last = 0  # the number of the run that was put here last
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + (0 if self._unanswered is None else len(self._unanswered.runs))
 
     @property
     def last(self) -> int:
@@ -135,7 +140,7 @@ class Outbox:
 
     def put(self, session: str, fate: Fate, shard: int, runs: Iterable[Run], *, due_s: float = 0.0) -> None:
         """Logs are settled."""
-        was_empty = not self._waiting
+        was_empty = not len(self)
         for first, stop in runs:
             self._last += 1
             self._waiting.append(SettledRun(self._last, session, fate, shard, first, stop, due_s))
@@ -144,6 +149,9 @@ class Outbox:
 
     def take(self) -> SettledLogs | None:
         """Remove what one exchange can carry; None: nothing waits. One exchange is under way at a time."""
+        if self._unanswered is not None:
+            sent, self._unanswered = self._unanswered, None
+            return sent
         if not self._waiting:
             return None
         session = self._waiting[0].session
@@ -161,7 +169,7 @@ class Outbox:
 
     def put_back(self, sent: SettledLogs) -> None:
         """Whether the log service knows these is open."""
-        self._waiting.extendleft(reversed(sent.runs))
+        self._unanswered = sent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

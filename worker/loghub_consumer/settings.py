@@ -308,7 +308,12 @@ class ConsumerSettings:
     @property
     def origin(self) -> Origin:
         """The origin that is written with logs that are put into another logstore."""
-        return Origin(project=self.project, logstore=self.logstore, consumer_group=self.consumer_group)
+        return Origin(
+            project=self.project,
+            logstore=self.logstore,
+            consumer_group=self.consumer_group,
+            is_subscription=self.subscription is not None,
+        )
 
     @property
     def limits(self) -> ReceiveLimits:

@@ -36,6 +36,7 @@ from loghub_consumer.settings import ConsumerSettings, SubscriptionOptions
 from loghub_consumer.shard_table import DeliveredLogs, HeldShardEntry, ShardTable
 from loghub_consumer.subscription_session import ReceiveRoom, Session, Stage
 from loghub_consumer.subscription_terms import (
+    damage_of,
     ends_consumer,
     reported_error,
     require_subscription,
@@ -505,6 +506,7 @@ class SubscriptionAssignment:
             acks={} if sent is None else sent.acks,
             nacks=() if sent is None else sent.nacks(now),
             release={} if sent is None else sent.release,
+            settlement=None if sent is None else sent.number,
             leave=leaves and name == session.name,
         )
         answer = self._call(name, exchange)
@@ -518,7 +520,7 @@ class SubscriptionAssignment:
             if sent is not None and is_refused:
                 self._lost = self._raised
             elif sent is not None and not may_repeat:
-                self._known = sent.runs[-1].number
+                self._known = sent.number
             self._changed.notify_all()
         if not isinstance(answer, Exchanged):
             return
@@ -538,7 +540,9 @@ class SubscriptionAssignment:
             self._failed(name, error)
             return error
         self._raised = None
-        self._error = ReportedError()
+        before, self._error = self._error, damage_of(answer)
+        if self._error.reason and self._error != before:
+            log.warning("log data cannot be read", message=self._error.message)
         return answer
 
     def _failed(self, name: str, error: LogHubException) -> None:

@@ -6,7 +6,7 @@ from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, LogHubException
 from loghub.wire.loggroup import split
-from loghub.wire.subscriptions import DeliveredGroup, SubscriptionSpec
+from loghub.wire.subscriptions import DeliveredGroup, Exchanged, SubscriptionSpec
 from loghub_consumer.batch import count_logs
 from loghub_consumer.log_service import ReportedError, rejects_content, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
@@ -26,6 +26,14 @@ def ends_consumer(error: LogHubException, *, is_worker: bool) -> bool:
     refusal passes once a lease, a key, a quota or a logstore is there."""
     is_other_type = isinstance(error, LogHubError) and error.code == Code.SUBSCRIPTION_MISMATCH
     return rejects_content(error) or (is_other_type and not is_worker)
+
+
+def damage_of(answer: Exchanged) -> ReportedError:
+    """What an answer says of log data that cannot be read; it has logs of the other shards all the same."""
+    if not answer.unreadable:
+        return ReportedError()
+    words = [f"shard {shard}: {why}" for shard, why in sorted(answer.unreadable.items())]
+    return ReportedError(Code.INTERNAL_SERVER_ERROR.value, f"log data cannot be read: {'; '.join(words)}")
 
 
 UNSUPPORTED = (

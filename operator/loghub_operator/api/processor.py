@@ -149,7 +149,8 @@ class Redelivery(ApiModel):
 class RetryLogstore(ApiModel):
     """A logstore in which logs wait that failed pipeline.onFailure.maxAttempts times, so that their shard can
     go on. The workers read it in a consumer group GROUP-FROM-LOGSTORE, which they create: readers-FROM-access
-    for the group readers of the logstore access. After the last delay, pipeline.onFailure settles the logs.
+    for the group readers of the logstore access, and readers-OF-access for a subscription of that name. After
+    the last delay, pipeline.onFailure settles the logs.
     """
 
     name: LogstoreName = Field(

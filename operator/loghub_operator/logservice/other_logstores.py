@@ -44,7 +44,8 @@ def read_retries(
     clock: Clock,
 ) -> OtherLogstore:
     """The log groups that the consumers of the retry logstore have left. Never raises for a response."""
-    group = retry_group(resource.group, resource.spec.logstore)
+    is_subscription = resource.spec.subscription is not None
+    group = retry_group(resource.group, resource.spec.logstore, is_subscription=is_subscription)
     query = CursorQuery(client, place, clock=clock, cache=cache, run_all=run_all, bound_s=BOUND_S)
     try:
         return _left(client, place, query, _checkpoints(client, place[2], group))

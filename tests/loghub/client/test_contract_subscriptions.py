@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from loghub.client.no_subscriptions import NoSubscriptions
+from loghub.client.aliyun import NoSubscriptions
 from loghub.client.port import LogHub
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire import cursor

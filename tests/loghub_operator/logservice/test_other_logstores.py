@@ -12,7 +12,8 @@ from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
 from loghub_operator.clients.log_service import LogServicePool
 from loghub_operator.logservice.access import DEAD_LETTER_EVERY_S, LogServiceAccess
-from loghub_operator.logservice.other_logstores import BOUND_S
+from loghub_operator.logservice.other_logstores import BOUND_S, read_retries
+from loghub_operator.logservice.shard_cursors import CursorCache
 from loghub_operator.model.observed import Available, OtherLogstore
 from tests.fakes.fake_log_service import MemoryServer
 from tests.loghub_operator.support.examples import resource
@@ -114,6 +115,30 @@ def test_what_waits_and_what_was_rejected_is_counted() -> None:
     world.save(0, begin + 3)
     world.save(1, wire_cursor.decode(world.here.get_cursor(WAITS, 1, "end")))
     assert world.observe().retries == held(0)
+
+
+def test_what_waits_for_a_subscription_is_counted_in_its_own_group() -> None:
+    """A group of the same name for the same logstore has another one in the retry logstore."""
+    world = World()
+    world.write(world.here, WAITS, times=3)
+    for is_subscription, left in ((False, 0), (True, 2)):
+        name = retry_group("access", "access", is_subscription=is_subscription)
+        world.here.create_group(WAITS, GroupInfo(name=name, timeout_s=30, order=False))
+        end = wire_cursor.decode(world.here.get_cursor(WAITS, 0, "end")) - left
+        text = wire_cursor.encode(end)
+        world.here.update_checkpoint(WAITS, name, shard=0, cursor=text, consumer="access-0", force=True)
+    processor = FAILS["pipeline"]["processor"] | {"acknowledge": "Log"}
+    shared = {"pipeline": FAILS["pipeline"] | {"processor": processor}, "subscription": {"type": "Shared"}}
+    for given, left in ((FAILS, 0), (shared, 2)):
+        found = read_retries(
+            world.here,
+            resource(given),
+            ("http://x", "demo", WAITS),
+            cache=CursorCache(world.clock),
+            run_all=lambda work, _: work(),
+            clock=world.clock,
+        )
+        assert found == held(left)
 
 
 def test_a_group_that_has_no_such_logstore_is_not_asked_about_one() -> None:

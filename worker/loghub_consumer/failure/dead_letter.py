@@ -25,7 +25,7 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import Code, LogHubError, MalformedInput, MalformedLogGroup
 from loghub.wire.loggroup import LogGroup, encode
 from loghub_consumer.errors import FatalError
-from loghub_consumer.failure.retry_logstore import Origin
+from loghub_consumer.failure.retry_logstore import SUBSCRIPTION_KIND, Origin
 from loghub_consumer.log_service import LogServiceAddress, connect, put_log_group
 
 DEAD_LETTER_UNAVAILABLE = WorkerReason.DEAD_LETTER_UNAVAILABLE.value
@@ -148,7 +148,10 @@ class FolderTarget:
         self._origin = origin
 
     def _folder_of(self, origin: Origin) -> Path:
-        return self._root.joinpath(origin.project, origin.logstore, origin.consumer_group)
+        name = origin.consumer_group
+        if origin.is_subscription:  # the name of a group has no point
+            name = f"{name}.{SUBSCRIPTION_KIND}"
+        return self._root.joinpath(origin.project, origin.logstore, name)
 
     def check(self) -> None:
         folder = self._folder_of(self._origin)
@@ -176,10 +179,12 @@ def description(origin: Origin, rejection: Rejection) -> dict[str, Any]:
     if rejection.delay_s is not None:
         waits["delay_ms"] = round(rejection.delay_s * 1000)
         waits["not_before_ms"] = round((rejection.rejected_unix_s + rejection.delay_s) * 1000)
+    kind = {"kind": SUBSCRIPTION_KIND} if origin.is_subscription else {}
     return {
         "project": origin.project,
         "logstore": origin.logstore,
         "consumer_group": origin.consumer_group,
+        **kind,
         "shard": rejection.shard,
         "cursor": encode_cursor(rejection.cursor),
         "reason": rejection.reason,

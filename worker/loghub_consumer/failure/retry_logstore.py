@@ -8,7 +8,7 @@ Every client that can write to the logstore can write marks, too. So a mark coun
 have written every part of it: its names become a path in a dead-letter folder, and its numbers times.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loghub.wire import loggroup, names
@@ -17,14 +17,17 @@ from loghub.wire.cursor import decode as decode_cursor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The group that reads the logs: their project, logstore and consumer group."""
+    """The group that reads the logs: their project, logstore and consumer group. A subscription has its name
+    in place of the group's."""
 
     project: str
     logstore: str
     consumer_group: str
+    is_subscription: bool = False
 
 
 RETRY_PREFIX = "retry_"
+SUBSCRIPTION_KIND = "subscription"  # the tag "kind" of logs that a subscription reads; a group has none
 FIRST_TAG = f"{RETRY_PREFIX}project"  # the first of the tags that are written with waiting logs
 MAX_SHARD, MAX_COUNT = 2**31, 10**6
 MAX_MS = 10**15  # in unix milliseconds, 31,700 years: larger numbers would overflow the conversion to a time
@@ -57,11 +60,7 @@ def mark_of(raw: bytes) -> RetryMark | None:
             if name.startswith(RETRY_PREFIX)
         }
         return RetryMark(
-            origin=Origin(
-                project=names.PROJECT.check(tags["project"]),
-                logstore=names.LOGSTORE.check(tags["logstore"]),
-                consumer_group=names.CONSUMER_GROUP.check(tags["consumer_group"]),
-            ),
+            origin=_origin(tags),
             shard=_number(tags["shard"], maximum=MAX_SHARD),
             cursor=decode_cursor(tags["cursor"]),
             attempts=_number(tags["attempts"], maximum=MAX_COUNT),
@@ -71,6 +70,18 @@ def mark_of(raw: bytes) -> RetryMark | None:
         )
     except (ValueError, KeyError):  # errors of malformed names, cursors and log groups are ValueErrors
         return None
+
+
+def _origin(tags: Mapping[str, str]) -> Origin:
+    """Raises MalformedName and KeyError."""
+    is_subscription = tags.get("kind") == SUBSCRIPTION_KIND
+    rule = names.SUBSCRIPTION if is_subscription else names.CONSUMER_GROUP
+    return Origin(
+        project=names.PROJECT.check(tags["project"]),
+        logstore=names.LOGSTORE.check(tags["logstore"]),
+        consumer_group=rule.check(tags["consumer_group"]),
+        is_subscription=is_subscription,
+    )
 
 
 def _number(text: str, *, maximum: int) -> int:

@@ -8,6 +8,7 @@ falls; an id whose shard is gone is a partition in which nothing arrives.
 import hashlib
 
 from loghub.wire.names import bracketed
+from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.connection import Complete
 from loghub_service.pulsar.broker.names import check_namespace, parse_namespace, partition_name
 from loghub_service.pulsar.broker.refusals import RefusedCommand
@@ -19,6 +20,7 @@ from loghub_service.pulsar.wire.session import CommandSuccess, CommandTcClientCo
 from loghub_service.pulsar.wire.topics import LookupResult, PartitionsResult, TopicsMode
 
 _SCHEME = "://"
+LOOK_S = 1.0  # nothing notifies of names: a client learns of a split as late as this
 
 
 async def partitions(
@@ -129,6 +131,26 @@ class TopicWatcher:
                     topics_hash=names_hash(names),
                 )
             )
+
+
+class WatchedNames:
+    """The names of all topics that are watched. Call `look` every `LOOK_S`: it compares once for a project,
+    and only what has changed costs more than that."""
+
+    def __init__(self, broker: PulsarBroker) -> None:
+        self._broker = broker
+        self._names: dict[str, object] = {}  # by project, as the watchers there know them
+
+    def look(self) -> None:
+        watchers = tuple(self._broker.watchers)
+        names = {}
+        for watcher in watchers:
+            if watcher.project not in names:
+                names[watcher.project] = watcher.topics()
+        for watcher in watchers:
+            if self._names.get(watcher.project) != names[watcher.project]:
+                watcher.look()
+        self._names = names
 
 
 async def watch_topics(session: PulsarSession, command: wire.CommandWatchTopicList) -> Complete | None:

@@ -26,10 +26,10 @@ from loghub_service.pulsar.broker.call import (
 )
 from loghub_service.pulsar.broker.connection import PulsarConnection
 from loghub_service.pulsar.broker.handlers import HANDLERS
+from loghub_service.pulsar.broker.lookup import LOOK_S, WatchedNames
 from loghub_service.pulsar.broker.producer import TopicProducers
 from loghub_service.pulsar.broker.producers import decoding_budget_bytes
 from loghub_service.pulsar.broker.session import PulsarSession, SessionPeer
-from loghub_service.pulsar.broker.upkeep import INTERVAL_S, Upkeep
 from loghub_service.pulsar.store.log_service import EnginePulsarService
 from loghub_service.pulsar.store.metrics import collect
 from loghub_service.pulsar.wire.frames import FRAME_MARGIN_BYTES
@@ -57,7 +57,7 @@ class PulsarEndpoint:
         self.connections = self._port.connections
         self.dispatches = dispatches
         self.producers = TopicProducers()
-        self._upkeep: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     def collect(self) -> Iterable[Metric]:
         """The metrics of the endpoint."""
@@ -65,21 +65,21 @@ class PulsarEndpoint:
 
     def start(self) -> None:
         self._port.start()
-        self._upkeep = asyncio.get_running_loop().create_task(self._look())
+        self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:
-        upkeep = Upkeep(self.broker)
+        watched = WatchedNames(self.broker)
         while True:
             try:
-                upkeep.look()
+                watched.look()
             except Exception:  # noqa: BLE001 - it is logged, and the next attempt may succeed
                 _log.exception("changes of topics not noticed")
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:
         """Answer what is in progress, for some seconds, and end all connections."""
-        if self._upkeep is not None:
-            self._upkeep.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         await self._port.close()
 
     def _connection(self, admitted: HttpConnection) -> PulsarConnection:
