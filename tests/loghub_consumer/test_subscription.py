@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from loghub.client.http import HttpLogHub
 from loghub.wire.cursor import decode, encode
 from loghub.wire.errors import LogHubError
+from loghub.wire.subscriptions import SubscriptionSpec
 from loghub_consumer import (
     Consumer,
     ConsumerSettings,
@@ -21,6 +23,7 @@ from loghub_consumer import (
     SubscriptionType,
     Tracker,
 )
+from tests.loghub_consumer.cutting_proxy import cutting
 from tests.loghub_consumer.support import (
     GROUP,
     PROJECT,
@@ -28,6 +31,7 @@ from tests.loghub_consumer.support import (
     RecordingListener,
     Seen,
     Site,
+    ids_of,
     released,
     running,
     wait_for,
@@ -197,6 +201,38 @@ def test_what_was_saved_before_the_service_is_killed_never_comes_again(tmp_path:
             wait_for(lambda: saved == set(ids), "the others")
         assert again == set()
         client.close()
+
+
+@pytest.mark.parametrize("how", [SHARED, FAILOVER])
+def test_answers_that_a_proxy_takes_away_lose_no_log_and_no_receipt(
+    site: Site, how: SubscriptionOptions
+) -> None:
+    site.client.create_logstore(site.logstore, shards=2)
+    ids = [*site.put(8, logs=3), *site.put(8, logs=3, shard=1)]
+    random, receipted, again = Random(1), set[str](), set[str]()
+
+    def save_each_batch(logs: LogBatch, tracker: Tracker) -> None:
+        names = ids_of(logs)
+        again.update(receipted & set(names))
+        tracker.ack()
+        tracker.save()
+        receipted.update(names)
+
+    service, seen = site.service, Seen(save_each_batch)
+    # The client repeats a call twice by itself, so one in five fails.
+    with cutting(service.host, service.port, lambda: random.random() < 0.6) as proxy:
+        changes: dict[str, Any] = {
+            "endpoint": proxy.endpoint,
+            "max_logs": 5,
+            "redelivery_delay_s": 0.05,
+            "timeout_s": 5,
+        }
+        site.client.create_subscription(site.logstore, GROUP, SubscriptionSpec(type=how.type))
+        consumers = [Consumer(settings(site, f"c-{n}", how, **changes), seen.factory) for n in range(2)]
+        with running(consumers[0]), running(consumers[1]):
+            wait_for(lambda: backlog(site) == 0 and proxy.cuts > 3, "all logs")
+    assert set(seen.ids()) == set(ids)
+    assert again == set()
 
 
 @pytest.mark.long

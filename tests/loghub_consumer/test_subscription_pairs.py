@@ -8,6 +8,7 @@ real dispatcher (`tests.fakes.fake_subscriptions`). One invariant holds for ever
 - Failover and Exclusive process the logs of a shard, and KeyShared the logs of a key, in their order for the
   first time.
 - A log that is refused comes again with a count, and not before its time.
+- No log is handed over whose acknowledgment the log service has, unless a lease has ended in between.
 """
 
 from collections import Counter
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from loghub.contract.processor import retry_group
+from loghub.domain.log_position import position_of
 from loghub.wire.errors import ExtensionMissing
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.wire.subscriptions import SubscriptionSpec
@@ -48,11 +50,14 @@ EVENTS = (
     "drain",
     "split",
     "pause",
+    "pause of what was refused",
+    "joins and leaves",
     "silence",
+    "suspension",
     "retry logstore",
     "dead letter",
 )
-PLACES = ("program", "worker")
+PLACES = ("program", "processes", "worker")  # `processes`: a program whose processors run in others
 # The rows of `make test`: each event, type and place, and the pairs in which a type decides what happens.
 REPRESENTATIVES = (
     (SubscriptionType.SHARED, "nack", "worker"),
@@ -79,6 +84,15 @@ REPRESENTATIVES = (
     (SubscriptionType.SHARED, "dead letter", "worker"),
     (SubscriptionType.EXCLUSIVE, "dead letter", "program"),
     (SubscriptionType.KEY_SHARED, "ack", "worker"),
+    (SubscriptionType.SHARED, "pause of what was refused", "program"),
+    (SubscriptionType.FAILOVER, "pause of what was refused", "processes"),
+    (SubscriptionType.KEY_SHARED, "joins and leaves", "program"),
+    (SubscriptionType.FAILOVER, "joins and leaves", "worker"),
+    (SubscriptionType.SHARED, "suspension", "program"),
+    (SubscriptionType.FAILOVER, "suspension", "program"),
+    (SubscriptionType.KEY_SHARED, "suspension", "worker"),
+    (SubscriptionType.KEY_SHARED, "retry logstore", "processes"),
+    (SubscriptionType.FAILOVER, "dead letter", "processes"),
     (SubscriptionType.FAILOVER, "ack up to", "worker"),
     (SubscriptionType.EXCLUSIVE, "ack up to", "program"),
     (SubscriptionType.SHARED, "ack up to", "worker"),
@@ -89,7 +103,10 @@ USERS = ("ann", "bob", "eve")
 NACK_S, ACK_TIMEOUT_S = 2.0, 3.0
 WAITING = RetryLogstore(logstore="waiting", delays_s=(2.0,))
 COUNTED = ("delivered", "redelivered", "acknowledged", "refused")
-REPEATS = {"kill", "lost replies", "silence"}  # what was out may come twice
+REPEATS = {"kill", "lost replies", "silence", "joins and leaves", "suspension"}  # what was out may come twice
+# A consumer has logs that others have acknowledged since its lease, or logs of another logstore.
+OVERTAKEN = {"silence", "suspension", "retry logstore"}
+JOINS = 6
 
 
 @dataclass
@@ -129,6 +146,9 @@ class Story:
         now = self.world.clock.now_s
         names = [(log, str(log.get("id"))) for group in logs.groups for log in group.logs]
         self.seen += [(now, logs.shard, name, logs.delivery) for _, name in names]
+        if self.event not in OVERTAKEN:
+            again = [place for place in logs.places() if self.is_acked(logs.shard, place.cursor)]
+            self.world.check(not again, f"acknowledged before, and handed over again: {again}")
         self.world.sleep(0.02 * len(names))
         for log, name in names:
             if self.is_bad(name) and self._refuses(log, logs, tracker):
@@ -149,7 +169,7 @@ class Story:
 
     def _refuses(self, log: object, logs: LogBatch, tracker: Tracker) -> bool:
         match self.event:
-            case "nack" if logs.delivery == 1:
+            case "nack" | "pause of what was refused" if logs.delivery == 1:
                 tracker.nack(log, delay_s=NACK_S)  # type: ignore[arg-type]
                 return True
             case "ack time-out" if logs.delivery == 1:
@@ -194,8 +214,8 @@ class Story:
         )
         if self.place == "program":
             return Consumer(settings, self.factory())
-        pool = DirectPool(self.factory())
-        return in_worker(settings, self.factory(), self.folder / name, self.world.clock, pool=pool)
+        pool, state = DirectPool(self.factory()), self.folder / name if self.place == "worker" else None
+        return in_worker(settings, self.factory(), state, self.world.clock, pool=pool)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -251,6 +271,15 @@ class Story:
                 self.put(10, 3)
             case "pause":
                 self.pause(first)
+            case "pause of what was refused":
+                self.pause_refused()
+            case "joins and leaves":
+                self.come_and_go()
+            case "suspension":
+                first.is_suspended = True
+                self.put(10, 1)
+                self.world.pass_time(15.0)  # its lease is over, and others have its logs
+                first.is_suspended = False
             case "silence":
                 self.world.server.unreachable = True
                 self.world.pass_time(12.0)
@@ -265,11 +294,45 @@ class Story:
         for program in self.programs:
             program.call(lambda consumer: consumer.resume())
 
+    def pause_refused(self) -> None:
+        """Nothing is handed over, though the time of what was refused has come."""
+        for program in self.programs:
+            program.call(lambda consumer: consumer.pause())
+        self.world.pass_time(1.0)  # running batches end
+        before = len(self.seen)
+        assert any(delivery == 1 and self.is_bad(name) for _, _, name, delivery in self.seen)
+        self.world.pass_time(2 * NACK_S)
+        assert len(self.seen) == before
+        for program in self.programs:
+            program.call(lambda consumer: consumer.resume())
+
+    def come_and_go(self) -> None:
+        """One joins after the other, and leaves in order or is killed, while logs are written."""
+        for number in range(JOINS):
+            self.start(f"c-{number + 2}")
+            self.put(4, number % SHARDS)
+            self.world.pass_time(1.0)
+            gone = self.programs.pop(0)
+            if number % 2:
+                self.killed.add(gone.name)
+                gone.kill()
+            else:
+                gone.end()
+
     @property
     def cursors(self) -> dict[int, object]:
         subscriptions = self.world.server.subscriptions
         assert subscriptions is not None
         return dict(subscriptions[PROJECT, LOGSTORE][GROUP].core.shards)
+
+    def is_acked(self, shard: int, cursor: int) -> bool:
+        """Whether the log service knows a whole log group as acknowledged."""
+        subscriptions = self.world.server.subscriptions
+        assert subscriptions is not None
+        one = subscriptions[PROJECT, LOGSTORE][GROUP]
+        ordinal = cursor - one.store.data[shard].first_cursor
+        first = position_of(ordinal)
+        return one.core.shards[shard].acked.covers(first, first + one.store.data[shard].logs[ordinal])
 
     def open_logs(self, shard: int) -> int:
         subscriptions = self.world.server.subscriptions
@@ -316,14 +379,14 @@ class Story:
 
     def check_counts(self) -> None:
         """A log that is refused comes again with a count."""
-        if self.event not in ("nack", "ack time-out"):
+        if self.event not in ("nack", "ack time-out", "pause of what was refused"):
             return
         bad, sent = sum(map(self.is_bad, self.sent)), len(self.sent)
         counts = [program.consumer.delivery_counts() for program in self.programs]
         found = [sum(getattr(one, name) for one in counts) for name in COUNTED]
         is_local = self.kind.is_ordered  # the active consumer keeps what it refuses
         assert found == ([sent, 0, sent, 0] if is_local else [sent + bad, bad, sent, bad])
-        delay_s = NACK_S if self.event == "nack" else ACK_TIMEOUT_S
+        delay_s = ACK_TIMEOUT_S if self.event == "ack time-out" else NACK_S
         for name in filter(self.is_bad, self.sent):
             times = [(at_s, delivery) for at_s, _, of, delivery in self.seen if of == name]
             assert [delivery for _, delivery in times] == [1, 2], name

@@ -52,6 +52,7 @@ class Program(Process):
     consumer: Any = None
     has_begun: bool = False
     has_ended: bool = False
+    is_suspended: bool = False  # as by SIGSTOP
     error: BaseException | None = None  # of `run`, or of the constructor
 
     def main(self) -> None:
@@ -243,11 +244,12 @@ class World:
         self.until(lambda: self.clock.now_s >= end_s, f"{seconds} s")
 
     def _turn(self) -> None:
-        ready = [one for process in self.programs for one in self.threads.ready(process)]
+        running = [one for one in self.programs if not one.is_suspended]
+        ready = [one for process in running for one in self.threads.ready(process)]
         if ready:
             self.threads.run(self.dice.random.choice(ready))
             return
-        waiting = [one.until_s for process in self.programs for one in process.threads]
+        waiting = [one.until_s for process in running for one in process.threads]
         assert waiting, "no program runs any more"
         next_s = min(waiting)
         assert next_s != float("inf"), "every thread waits for another one"
