@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import paths
-from tests.cluster.kubectl import Object, eventually
+from tests.cluster.kubectl import Object
 from tests.cluster.processes import BRIEF
 from tests.cluster.stack import SERVICE_NAMESPACE, Stack
 
@@ -26,9 +26,6 @@ GUARD_S = 240.0
 # Of workers that live for minutes: the JVM's second compiler would not pay.
 _WORKER = {"name": "worker", "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:TieredStopAtLevel=1"}]}
 _KAFKA = 9092
-# By its environment, since a pod's process cannot be killed from within. Another one may end with the first.
-_KILL = """for found in $(grep -lzx "LOGHUB_POD_NAME=$0" /proc/[0-9]*/environ 2>/dev/null)
-do folder=${found%/environ}; kill -9 "${folder#/proc/}" || [ ! -e "$folder" ]; done"""
 _PASTED = re.compile(r"kubectl apply -f - <<'EOF'\n(.*?)\n *EOF\n", re.DOTALL)
 
 
@@ -94,18 +91,11 @@ class Release:
     def kill_leader(self) -> None:
         """SIGKILL to the process that leads; returns once the kubelet reports it."""
         pod, _, _ = self.holder().partition("_")
-        subprocess.run([*self.stack.cluster.on_node, "sh", "-c", _KILL, pod], check=True, timeout=GUARD_S)
-        eventually(lambda: self._killed(pod), what=f"exit status 137 of {pod}", pause_s=0.1)
+        self.stack.kill(pod, SERVICE_NAMESPACE)
 
     def take_lease_away(self) -> None:
         """Who acts holds nothing any more, and who waits may begin."""
         self.stack.kubectl.run("delete", "lease", OPERATOR, "-n", SERVICE_NAMESPACE)
-
-    def _killed(self, pod: str) -> bool:
-        result = self.stack.kubectl.get("pod", pod, SERVICE_NAMESPACE) or {}
-        statuses = result.get("status", {}).get("containerStatuses", [])
-        states = [one.get(when, {}) for one in statuses for when in ("state", "lastState")]
-        return any(state.get("terminated", {}).get("exitCode") == 137 for state in states)
 
     def _make_namespace(self) -> None:
         """As strict as a namespace can be."""

@@ -6,6 +6,7 @@ Applies the same manifests that users apply, with this checkout's images and wit
 import json
 import secrets
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,10 @@ SECRET = "loghub-credentials"
 # `spec.spark` of workers that live for minutes: the JVM's second compiler would not pay.
 SHORT_LIFE = {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}
 EXAMPLES = paths.REPOSITORY / "deploy" / "examples"
+KILL_GUARD_S = 240.0
+# By its environment, since a pod's process cannot be killed from within. Another one may end with the first.
+_KILL = """for found in $(grep -lzx "HOSTNAME=$0" /proc/[0-9]*/environ 2>/dev/null)
+do folder=${found%/environ}; kill -9 "${folder#/proc/}" || [ ! -e "$folder" ]; done"""
 
 
 class Stack:
@@ -165,6 +170,19 @@ class Stack:
         pods = self.kubectl.list("pod", namespace, f"app.kubernetes.io/instance={name}")
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods if is_ready(pod)}
 
+    def kill(self, pod: str, namespace: str) -> None:
+        """SIGKILL to the processes of the pod, whose name no other pod has; returns once the kubelet reports
+        it. The pod stays, and its container is started again."""
+        command = [*self.cluster.on_node, "sh", "-c", _KILL, pod]
+        subprocess.run(command, check=True, timeout=KILL_GUARD_S)
+        eventually(lambda: self._killed(pod, namespace), what=f"exit status 137 of {pod}", pause_s=0.1)
+
+    def _killed(self, pod: str, namespace: str) -> bool:
+        result = self.kubectl.get("pod", pod, namespace) or {}
+        statuses = result.get("status", {}).get("containerStatuses", [])
+        states = [one.get(when, {}) for one in statuses for when in ("state", "lastState")]
+        return any(state.get("terminated", {}).get("exitCode") == 137 for state in states)
+
     # --- when something went wrong -----------------------------------------------------------
 
     def explain(self, *namespaces: str) -> str:
@@ -212,3 +230,20 @@ def consumer_group(name: str, **spec: Any) -> Object:
         "metadata": {"name": name},
         "spec": {**base, **json.loads(json.dumps(spec))},
     }
+
+
+def claim(name: str) -> Object:
+    """A claim of the volume of this name (`Stack.make_volume`)."""
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}},
+        "volumeName": name,
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def config_map(name: str, **modules: str) -> Object:
+    """Python modules, by their names."""
+    data = {f"{module}.py": text for module, text in modules.items()}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}

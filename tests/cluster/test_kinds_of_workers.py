@@ -22,7 +22,7 @@ from tests.cluster.kubectl import Object, eventually, is_ready
 from tests.cluster.lines import Line, Producer
 from tests.cluster.release import Release
 from tests.cluster.s3_server import S3Server
-from tests.cluster.stack import Stack, consumer_group
+from tests.cluster.stack import Stack, claim, config_map, consumer_group
 
 NAMESPACE = PROJECT = "kinds"
 SORTING, ONCE = "sorting", "once"
@@ -109,21 +109,6 @@ def story(release: Release, versitygw: Path) -> Iterator[Story]:
             taken=taken,
             bucket=objects / "buckets" / "rows" / "lines",
         )
-
-
-def claim(name: str) -> Object:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "",
-        "resources": {"requests": {"storage": "1Gi"}},
-        "volumeName": name,
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-
-
-def config_map(name: str, **modules: str) -> Object:
-    data = {f"{module}.py": text for module, text in modules.items()}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def s3_server(stack: Stack, objects: Path, program: Path) -> list[Object]:
