@@ -41,11 +41,14 @@ class SearchResult:
     depth: int
 
 
-def search(model: Model[System], *, systems: int) -> SearchResult:
+def search(model: Model[System], *, systems: int, width: int | None = None) -> SearchResult:
     """Search until so many systems were reached, or no further one exists.
 
-    Breadth first, so that a failure is reported with a shortest sequence of events that leads to it.
+    Breadth first, so that a failure is reported with a shortest sequence of events that leads to it. Of a
+    layer with more than ``width`` systems only so many go on, which are drawn by lot, and the others wait for
+    a layer that has fewer: the search goes deeper, and fewer steps lead to a system that was reached before.
     """
+    lot, rest = random.Random(0), list[tuple[System, Story]]()
     layer: list[tuple[System, Story]] = [(start, None) for start in model.starts()]
     reached = {hash(start) for start, _ in layer}
     steps, depth = 0, 0
@@ -67,6 +70,12 @@ def search(model: Model[System], *, systems: int) -> SearchResult:
                 raise AssertionError(f"{error}\nafter: {_in_order(story, event)}") from error
             if len(reached) >= systems:
                 break
+        if width is not None:
+            lot.shuffle(following)
+            rest += following[width:]
+            following = following[:width]
+            while rest and len(following) < width:
+                following.append(rest.pop())
         layer, depth = following, depth + 1
     return SearchResult(systems=len(reached), steps=steps, depth=depth)
 

@@ -5,6 +5,7 @@ about 4 bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from loghub_service.subscription.acked import Acked, Run
 from loghub_service.subscription.state import SavedCursor
@@ -37,15 +38,17 @@ def pack_delta(runs: Iterable[Run], backlog: tuple[int, int]) -> bytes:
 def unpack(packed: bytes, deltas: Iterable[bytes]) -> SavedCursor:
     """A cursor with its deltas in order. Raises BadSavedCursor."""
     numbers = _numbers(packed)
-    mark, high, unacked_below = next(numbers, -1), next(numbers, -1), next(numbers, -1)
-    if unacked_below < 0:
+    head = tuple(islice(numbers, 3))
+    if len(head) < 3:
         raise BadSavedCursor("a saved cursor ends within its mark or its backlog")
+    mark, high, unacked_below = head
     acked = Acked(mark, tuple(_runs(mark, numbers)))
     for delta in deltas:
         numbers = _numbers(delta)
-        high, unacked_below = next(numbers, -1), next(numbers, -1)
-        if unacked_below < 0:
+        head = tuple(islice(numbers, 2))
+        if len(head) < 2:
             raise BadSavedCursor("a delta of a saved cursor ends within its backlog")
+        high, unacked_below = head
         for first, stop in _runs(0, numbers):
             acked.add(first, stop)
     return SavedCursor(mark=acked.mark, ranges=acked.ranges, high=high, unacked_below=unacked_below)

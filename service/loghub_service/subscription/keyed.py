@@ -129,13 +129,6 @@ class KeyedQueue(SharedQueue):
             self._offer(value >> 1)  # it may have been the first that waited
         return value
 
-    def _clear(self) -> None:
-        super()._clear()
-        self.queues.clear()
-        self.held.clear()
-        self.unowned.clear()
-        self.ready = {number: [] for number in self.members}
-
     # -- delivery
 
     def dispatch(self, draft: DispatchDraft) -> None:
@@ -179,6 +172,9 @@ class KeyedQueue(SharedQueue):
         self.held[slot] = (member, 1 if holder is None else holder[1] + 1)
 
     def _deal_new(self, dealt: dict[int, tuple[Member, list[int], list[int]]], draft: DispatchDraft) -> None:
+        """What was not read yet. This keeps rule (b): a log that still waits after `_deal_waiting` has an
+        owner without room, or one that may not take it, or is beyond the last range, and then a later log of
+        its slot waits as well."""
         limits = draft.limits
         rooms = {number: member.room(limits) - len(done) for number, (member, done, _) in dealt.items()}
         hungry = sum(room > 0 for room in rooms.values())
@@ -197,12 +193,7 @@ class KeyedQueue(SharedQueue):
                 owner = self.owners.owner(slot)
                 if has_times and self.is_held_back(entry, position, draft.now):
                     pass
-                elif (
-                    owner is None
-                    or rooms.get(owner, 0) <= 0
-                    or self._head(slot) is not None
-                    or not self._may_take(slot, owner)
-                ):
+                elif owner is None or rooms.get(owner, 0) <= 0 or not self._may_take(slot, owner):
                     self._wait(position, value)
                 else:
                     member, positions, values = dealt[owner]

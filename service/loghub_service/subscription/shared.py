@@ -92,7 +92,6 @@ class SharedQueue:
         for position, value in member.pending.items():
             self._take_back(position, value)
             self._wait(position, value)
-        consumer.unacked -= len(member.pending)
         if not self.members:
             self.rewind()
         return []
@@ -209,10 +208,9 @@ class SharedQueue:
         self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in acked}
 
     def _clear(self) -> None:
+        """Nothing is out: the last member has left, or the shard is gone with what was out at its members."""
         for member in self.members.values():
             member.consumer.unacked -= len(member.pending)
-            member.pending.clear()
-        self.out.clear()
         self.waiting.clear()
         self.lowest.clear()
         self.delayed.clear()

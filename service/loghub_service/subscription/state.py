@@ -137,7 +137,7 @@ class Cursor:
     late acknowledgments.
 
     ``high`` is the highest that ``read`` ever was, and ``unacked_below`` counts the logs without
-    acknowledgment below it; both count only while ``read`` is lower, after a rewind or a restart.
+    acknowledgment below it; both mean something only while ``read`` is lower, after a rewind or a restart.
     ``acknowledged`` counts the logs that were, since the service has started.
     """
 
@@ -192,15 +192,14 @@ class Cursor:
     def count_acked(self, logs: int) -> None:
         """Note that this many logs below ``read`` are acknowledged now."""
         self.acknowledged += logs
-        if self.read < self.high:
-            self.unacked_below = max(0, self.unacked_below - logs)
+        self.unacked_below = max(0, self.unacked_below - logs)
 
     def count_unread(self, first: int, stop: int) -> None:
         """Note that a run is acknowledged which was not read again since the last rewind. Its number of logs
         is known unless it stops at the end of its group, in normal form; then ``unacked_below`` stays."""
-        if self.read < self.high and index_of(stop):
-            logs = min(stop, self.high) - max(first, self.read)
-            self.unacked_below = max(0, self.unacked_below - max(0, logs))
+        if index_of(stop):
+            logs = max(0, min(stop, self.high) - first)
+            self.unacked_below = max(0, self.unacked_below - logs)
 
     def rewind(self) -> None:
         """Everything from the mark on that is not acknowledged will be read again."""
@@ -247,12 +246,15 @@ def after(entry: LoadedEntry) -> int:
 @dataclass(slots=True, kw_only=True)
 class Subscription:
     """All consumers and shards. ``consumers`` are in the order in which they joined. ``full`` has those that
-    got as many logs as one may have: once they have fewer, each of their shards can deliver again."""
+    got as many logs as one may have: once they have fewer, each of their shards can deliver again.
+    ``deadlines`` has the shards of which a log waits for a time, with the first such time, in monotonic
+    seconds."""
 
     settings: SubscriptionSettings
     shards: dict[int, Cursor] = field(default_factory=dict)
     consumers: dict[int, AttachedConsumer] = field(default_factory=dict)
     full: dict[int, AttachedConsumer] = field(default_factory=dict)
+    deadlines: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +269,15 @@ class SavedCursor:
 
 @dataclass(slots=True, kw_only=True)
 class DispatchDraft:
-    """An event that is being applied. ``touched`` has the cursors that may deliver, load or change state."""
+    """An event that is being applied. ``touched`` has the cursors that may deliver, load or change state, and
+    ``asking`` the consumer that can take more logs, of any of its shards."""
 
     subscription: Subscription
     now: float
     limits: SubscriptionLimits
     outcome: DispatchOutcome = field(default_factory=DispatchOutcome)
     touched: dict[int, Cursor] = field(default_factory=dict)
+    asking: list[AttachedConsumer] = field(default_factory=list)
 
     def touch(self, cursor: Cursor) -> None:
         self.touched[cursor.shard] = cursor

@@ -18,7 +18,7 @@ timer for `next_deadline` and apply `DelayPassed` when it fires.
     step(subscription, loaded, now=0.0).deliveries  # [Delivery(consumer=1, shard=0, runs=[(0, 3, 0)])]
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from loghub.domain.log_position import group_end
@@ -105,9 +105,7 @@ def step(
 
 def next_deadline(subscription: Subscription) -> float | None:
     """When to apply a `DelayPassed`, in monotonic seconds; None if no log waits for a time."""
-    flowing = (cursor for cursor in subscription.shards.values() if _may_deliver(cursor))
-    deadlines = [cursor.queue.deadline() for cursor in flowing]
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    return min(subscription.deadlines.values(), default=None)
 
 
 # -- consumers
@@ -164,13 +162,13 @@ def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
 
 
 def _change_type(draft: DispatchDraft, new: SubscriptionType) -> None:
-    """Change the type while no consumer is connected, so that nothing is out."""
+    """Change the type while no consumer is connected, so that nothing is out: the last consumer that left has
+    rewound each of its shards."""
     subscription = draft.subscription
     settings = subscription.settings
     subscription.settings = replace(settings, type=new)
     draft.outcome.are_settings_changed = True
     for cursor in subscription.shards.values():
-        cursor.queue.rewind()
         cursor.queue = _queue(cursor, new)
 
 
@@ -184,7 +182,6 @@ def _change_settings(draft: DispatchDraft, event: ChangeSettings) -> None:
     subscription.settings = settings
     if event.type is not settings.type:
         _change_type(draft, event.type)
-    draft.touched.update(subscription.shards)
 
 
 def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) -> None:
@@ -203,8 +200,7 @@ def _of_consumer(draft: DispatchDraft, event: LeaveSubscription | Flow | Allow) 
     else:
         _remove(draft, consumer)
         return
-    for shard in consumer.shards:
-        draft.touch(draft.subscription.shards[shard])
+    draft.asking.append(consumer)
 
 
 def _remove(draft: DispatchDraft, consumer: AttachedConsumer) -> None:
@@ -252,6 +248,7 @@ def _change_shards(draft: DispatchDraft, event: SubscribedShards) -> None:
         cursor = subscription.shards[shard]
         cursor.queue.forget()
         del subscription.shards[shard]
+        subscription.deadlines.pop(shard, None)
         for consumer in cursor.members.values():
             consumer.shards = tuple(other for other in consumer.shards if other != shard)
     for shard, start in event.shards.items():
@@ -337,7 +334,6 @@ def _seek(draft: DispatchDraft, cursor: Cursor, position: int) -> None:
     cursor.acked = Acked(min(max(position, 0), cursor.end))
     cursor.high, cursor.unacked_below = cursor.acked.mark, 0
     cursor.move_to(cursor.acked.mark)
-    draft.outcome.acked.pop(cursor.shard, None)
     draft.outcome.replaced.append(cursor.shard)
 
 
@@ -355,27 +351,41 @@ def _expire(draft: DispatchDraft, cursor: Cursor, position: int) -> None:
 def _settle(draft: DispatchDraft) -> None:
     """Deliver, load and change states, where the event may have made a difference. A shard that is finished
     lets its children go on, and one that is not finished any more stops them."""
-    _touch_shards_of_relieved(draft)
     waiting = list(draft.touched.values())
-    while waiting:
-        cursor = waiting.pop(0)
+    more = _shards_that_serve(draft)
+    while (cursor := waiting.pop(0) if waiting else next(more, None)) is not None:
         was_finished = cursor.state is SubscriptionState.FINISHED
         _change_state(draft, cursor)
         if _may_deliver(cursor):
             cursor.queue.dispatch(draft)
             _load(draft, cursor)
             _change_state(draft, cursor)
+        _keep_deadline(draft.subscription, cursor)
         if was_finished is not (cursor.state is SubscriptionState.FINISHED):
             waiting += (c for c in draft.subscription.shards.values() if cursor.shard in c.parents)
 
 
-def _touch_shards_of_relieved(draft: DispatchDraft) -> None:
-    """Consumers that had as many logs as one may have, and have fewer now."""
+def _keep_deadline(subscription: Subscription, cursor: Cursor) -> None:
+    """So that `next_deadline` looks at no other shard: it is asked after each step."""
+    deadline_s = cursor.queue.deadline() if _may_deliver(cursor) else None
+    if deadline_s is None:
+        subscription.deadlines.pop(cursor.shard, None)
+    else:
+        subscription.deadlines[cursor.shard] = deadline_s
+
+
+def _shards_that_serve(draft: DispatchDraft) -> Iterator[Cursor]:
+    """The shards of a consumer that asks for logs, or had as many as one may have and has fewer now, one
+    after the other until it can take no more: of 256 shards, the first may have enough."""
     subscription, most = draft.subscription, draft.limits.max_unacked_of_consumer
-    for consumer in [consumer for consumer in subscription.full.values() if consumer.unacked < most]:
+    relieved = [consumer for consumer in subscription.full.values() if consumer.unacked < most]
+    for consumer in relieved:
         del subscription.full[consumer.number]
+    for consumer in (*draft.asking, *relieved):
         for shard in consumer.shards:
-            draft.touch(subscription.shards[shard])
+            if consumer.permits <= 0 or consumer.number in subscription.full:
+                break
+            yield subscription.shards[shard]
 
 
 def _may_deliver(cursor: Cursor) -> bool:

@@ -16,6 +16,7 @@ from loghub_service.subscription.acked import Acked, Run
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
+    CursorTransition,
     Delivery,
     DispatchOutcome,
     Event,
@@ -27,9 +28,10 @@ from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.shared import LAST, SharedQueue
 from loghub_service.subscription.state import Cursor, Subscription, SubscriptionLimits
-from loghub_service.subscription.states import transition
+from loghub_service.subscription.states import CursorTrigger, transition
 
 DELIVERING = (SubscriptionState.FLOWING, SubscriptionState.WAITS_FOR_ROOM, SubscriptionState.UNOWNED)
+ACKNOWLEDGES = (Ack, AckUpTo, Expired, SeekTo)  # events that name logs of a shard, or un-acknowledge them
 REMEMBERED = 4096  # of the sets of logs that a mark and ranges stand for: a search asks for few of them often
 
 
@@ -114,12 +116,13 @@ def check_state(subscription: Subscription, stored: Stored, limits: Subscription
 
 
 def _check_acked(cursor: Cursor, ranges: tuple[Run, ...], limits: SubscriptionLimits) -> None:
-    bounds = [cursor.acked.mark, *(bound for run in ranges for bound in run)]
-    assert all(a < b for a, b in pairwise(bounds)), f"ranges overlap or touch: {bounds}"
-    assert bounds[-1] <= max(cursor.end, bounds[0]), "acknowledged beyond the end"
-    assert len(ranges) <= limits.max_ranges + limits.max_unacked + 1
+    if ranges:
+        bounds = [cursor.acked.mark, *(bound for run in ranges for bound in run)]
+        assert all(a < b for a, b in pairwise(bounds)), f"ranges overlap or touch: {bounds}"
+        assert bounds[-1] <= max(cursor.end, bounds[0]), "acknowledged beyond the end"
+        assert len(ranges) <= limits.max_ranges + limits.max_unacked + 1
     assert cursor.loaded >= cursor.read
-    assert cursor.window_logs == sum(entry.logs for entry in cursor.window)
+    assert cursor.window_logs == sum([entry.logs for entry in cursor.window])
 
 
 def _check_ordered(
@@ -143,9 +146,9 @@ def _check_shared(
     logs: Mapping[int, int],
     out: dict[int, int],
 ) -> None:
-    """The numbers of positions and of logs are equal, so with equal sets no position is known twice."""
+    """Each log of ``below`` is out at one member or waits. There are as many positions as logs, so none is
+    known twice, or to nobody."""
     queue, is_keyed = cast(SharedQueue, cursor.queue), kind is SubscriptionType.KEY_SHARED
-    assert below == queue.out.keys() | queue.waiting.keys() | queue.delayed.keys()
     assert queue.members.keys() == cursor.members.keys()
     values = dict(queue.waiting)
     for number, member in queue.members.items():
@@ -155,7 +158,8 @@ def _check_shared(
             assert all(queue.out[position] is member for position in member.pending)
     values |= {position: value for position, (_, value) in queue.delayed.items()}
     assert values.keys() == below
-    assert list(queue.members) == sorted(queue.members, key=lambda number: queue.members[number].turn)
+    turns = [member.turn for member in queue.members.values()]
+    assert turns == sorted(turns)
     for position, value in values.items():
         assert bool(value & LAST) is (position + 1 not in logs)
         assert not is_keyed or value >> 1 == logs[position]
@@ -171,6 +175,7 @@ def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
             held[value >> 1] += 1
             assert queue.held[value >> 1][0] is member, "a slot is out at two consumers"
     assert held == {slot: logs for slot, (_, logs) in queue.held.items()}
+    assert all(queue.queues.values()), "a slot is kept of which no log waits"
     heads: dict[int, int] = {}
     for position, value in queue.waiting.items():
         heads[value >> 1] = min(position, heads.get(value >> 1, position))
@@ -195,6 +200,8 @@ def _keeps_order(subscription: Subscription) -> bool:
 
 def _waits(subscription: Subscription, cursor: Cursor) -> bool:
     """Whether the order over a split holds the shard back."""
+    if not cursor.parents:
+        return False
     parents = [subscription.shards[parent] for parent in cursor.parents if parent in subscription.shards]
     return any(not parent.is_closed or parent.acked.mark < parent.end for parent in parents) and _keeps_order(
         subscription
@@ -250,9 +257,12 @@ def check_step(
         assert outcome == DispatchOutcome(refusal=outcome.refusal)
     for shard, cursor in after.shards.items():
         former = before.get(shard)
-        _check_facts(former, outcome, cursor)
-        if former is not None:
-            _check_acked_logs(former, event, outcome, cursor, stored[shard])
+        acked = cursor.acked.mark, cursor.acked.ranges
+        _check_facts(former, outcome, shard, acked)
+        is_named = isinstance(event, ACKNOWLEDGES) and event.shard == shard and outcome.refusal is None
+        # Most steps concern no acknowledgment.
+        if former is not None and (is_named or former[:3] != (cursor.end, *acked)):
+            _check_acked_logs(former, event if is_named else None, outcome, cursor, stored[shard])
         if not after.settings.type.is_ordered:
             _check_counts({} if former is None else former.counts, event, cast(SharedQueue, cursor.queue))
     if outcome.transitions:
@@ -263,49 +273,71 @@ def check_step(
 
 def _check_transitions(outcome: DispatchOutcome, after: Subscription) -> None:
     states: dict[int, SubscriptionState] = {}
+    finished = {c.shard for c in outcome.transitions if c.new is SubscriptionState.FINISHED}
     for change in outcome.transitions:
         assert change.shard not in states or change.old is states[change.shard]
         states[change.shard] = transition(change.old, change.trigger)
         assert change.new is states[change.shard]
+        _check_trigger(change, finished, after)
     for shard, state in states.items():
         assert after.shards[shard].state is state
 
 
-def _check_facts(before: KnownCursor | None, outcome: DispatchOutcome, cursor: Cursor) -> None:
-    if cursor.shard in outcome.replaced:
+def _check_trigger(change: CursorTransition, finished: set[int], after: Subscription) -> None:
+    """The reason holds, except for a parent that another change of the step has ``finished``."""
+    cursor = after.shards[change.shard]
+    is_finished, waits = cursor.is_closed and cursor.acked.mark == cursor.end, _waits(after, cursor)
+    match change.trigger:
+        case CursorTrigger.CONSUMED:
+            assert is_finished
+        case CursorTrigger.SOUGHT_BACK:
+            assert not is_finished
+        case CursorTrigger.LAST_CONSUMER_LEFT:
+            assert not cursor.members
+        case CursorTrigger.CONSUMER_JOINED | CursorTrigger.PARENTS_FINISHED:
+            assert not waits
+        case CursorTrigger.JOINED_BEHIND_PARENT:
+            assert waits or finished & set(cursor.parents)
+        case CursorTrigger.PARENT_SOUGHT_BACK:
+            assert waits
+
+
+def _check_facts(
+    before: KnownCursor | None, outcome: DispatchOutcome, shard: int, after: tuple[int, tuple[Run, ...]]
+) -> None:
+    if shard in outcome.replaced:
         return
     assert before is not None, "a new shard is not saved"
     saved = before.mark, before.ranges
-    runs = outcome.acked.get(cursor.shard)
+    runs = outcome.acked.get(shard)
     if runs:
         acked = Acked(*saved)
         for first, stop in runs:
             acked.add(first, stop)
         saved = acked.mark, acked.ranges
-    assert saved == (cursor.acked.mark, cursor.acked.ranges), "an acknowledgment is missing from the facts"
+    assert saved == after, "an acknowledgment is missing from the facts"
 
 
 def _check_acked_logs(
-    former: KnownCursor, event: Event, outcome: DispatchOutcome, cursor: Cursor, stored: StoredLogs
+    former: KnownCursor, event: Event | None, outcome: DispatchOutcome, cursor: Cursor, stored: StoredLogs
 ) -> None:
+    """``event``: the one that names logs of the shard."""
     before = stored.acked(former.end, former.mark, former.ranges)
     after = stored.acked(cursor.end, cursor.acked.mark, cursor.acked.ranges)
-    named = set[int]()
-    if getattr(event, "shard", None) == cursor.shard and outcome.refusal is None:
-        logs = stored.slots(cursor.end)
-        match event:
-            case Ack(runs=runs):
-                named = {p for first, stop in runs for p in logs if first <= p < stop}
-                if outcome.rejected:
-                    assert before <= after <= before | named
-                    return
-            case AckUpTo(stop=stop) if not outcome.rejected:
-                named = {p for p in logs if p < stop}
-            case Expired(position=position):
-                named = {p for p in logs if p < position}
-            case SeekTo(position=position):
-                assert after == {p for p in logs if p < position}
+    named, logs = set[int](), stored.slots(cursor.end)
+    match event:
+        case Ack(runs=runs):
+            named = {p for first, stop in runs for p in logs if first <= p < stop}
+            if outcome.rejected:
+                assert before <= after <= before | named
                 return
+        case AckUpTo(stop=stop) if not outcome.rejected:
+            named = {p for p in logs if p < stop}
+        case Expired(position=position):
+            named = {p for p in logs if p < position}
+        case SeekTo(position=position):
+            assert after == {p for p in logs if p < position}
+            return
     assert after == before | named, "other logs are acknowledged than were named"
 
 

@@ -43,6 +43,12 @@ def test_the_newest_backlog_counts() -> None:
     )
 
 
+def test_a_number_takes_a_byte_for_each_seven_bits() -> None:
+    assert pack_cursor(SavedCursor(mark=127)) == b"\x7f\0\0"
+    assert pack_cursor(SavedCursor(mark=128)) == b"\x80\x01\0\0"
+    assert unpack(b"\x80\x01\0\0", []) == SavedCursor(mark=128)
+
+
 def test_a_range_takes_few_bytes() -> None:
     """Every second log of groups of one."""
     ranges = tuple((position_of(n), position_of(n + 1)) for n in range(1, 20_001, 2))

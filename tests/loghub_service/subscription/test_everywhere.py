@@ -1,5 +1,7 @@
 """A consumer of all shards: shards that are born later, what it allows and gives back, changed settings."""
 
+from dataclasses import replace
+
 import pytest
 
 from loghub.domain.log_position import position_of
@@ -62,13 +64,15 @@ def test_a_consumer_gets_logs_of_the_shards_that_it_allows(kind: SubscriptionTyp
     assert of.taken(1) == [0, 1]
 
 
-def test_each_shard_is_the_first_in_its_turn() -> None:
-    """One with a long backlog keeps no other waiting."""
+@pytest.mark.parametrize("without_permits", [0, 1, 2])
+def test_each_shard_is_the_first_in_its_turn(without_permits: int) -> None:
+    """One with a long backlog keeps no other waiting, however often the consumer asks for nothing."""
     of = Dispatcher(SHARED, plain(*[1] * 50), plain(*[1] * 50), plain(*[1] * 50))
     attach(of, 1)
     for _ in range(6):
         of.apply(Allow(consumer=1, permits=4))
-        of.apply(Allow(consumer=1, permits=0))
+        for _ in range(without_permits):
+            of.apply(Allow(consumer=1, permits=0))
     unacked = {shard: cursor.queue.unacked for shard, cursor in of.subscription.shards.items()}
     assert unacked == {0: 8, 1: 8, 2: 8}
 
@@ -113,6 +117,8 @@ def test_settings_change_while_nobody_is_attached() -> None:
     settings = of.subscription.settings
     assert (settings.type, settings.in_order, settings.key) == (KEYED, False, ("user",))
     assert not of.apply(change).are_settings_changed
+    assert of.apply(replace(change, in_order=True)).are_settings_changed
+    assert of.apply(change).are_settings_changed
     of.type = KEYED
     attach(of, 1)
     assert of.apply(ChangeSettings(type=SHARED, in_order=True, key=())).refusal is Refusal.CONSUMER_BUSY

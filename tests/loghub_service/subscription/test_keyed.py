@@ -30,6 +30,16 @@ def test_a_newcomer_gets_a_key_only_when_the_former_owner_has_acknowledged_its_l
     assert of.taken(2) == [2, 3]
 
 
+def test_without_permits_nothing_new_is_looked_at() -> None:
+    of = Dispatcher(KEYED, ((LOW, LOW, LOW, HIGH),))
+    of.join(1, permits=2)
+    queue = of.subscription.shards[0].queue
+    assert (of.taken(1), queue.unacked) == ([0, 1], 2)
+    of.apply(Redeliver(consumer=1, shard=0))
+    of.flow(1, 1)  # it is for the first that waits
+    assert (of.taken(1), queue.unacked) == ([0], 2)
+
+
 def test_a_log_does_not_pass_one_of_its_key_that_waits() -> None:
     of = Dispatcher(KEYED, ((LOW, HIGH, LOW, HIGH),))
     of.join(1, permits=1)
@@ -91,6 +101,18 @@ def test_logs_with_a_time_wait_for_it() -> None:
     of.now = 3.0
     of.apply(DelayPassed())
     assert of.taken(1) == [0, 1]
+
+
+def test_a_delay_survives_that_nobody_is_connected() -> None:
+    of = Dispatcher(KEYED, ((LOW, HIGH),))
+    of.join(1, permits=2)
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)], delay_s=5))
+    of.apply(LeaveSubscription(consumer=1))
+    of.join(2, permits=9)
+    assert of.delivered[2] == [(0, 0)]
+    of.now = 5.0
+    of.apply(DelayPassed())
+    assert of.delivered[2] == [(0, 0), (1, 1)]
 
 
 def test_slots_that_nobody_has_chosen_wait_for_an_owner() -> None:

@@ -208,6 +208,14 @@ def test_expired_groups_are_not_out_any_more() -> None:
     assert (of.mark, of.taken(1)) == (G2, [G2, G2 + 1])
 
 
+def test_what_was_loaded_stays_when_the_groups_before_it_expire() -> None:
+    of = Dispatcher(EXCLUSIVE, plain(1, 1))
+    of.join(1, permits=1)
+    of.apply(Expired(shard=0, position=G1))
+    of.flow(1, 1)
+    assert (of.taken(1), of.subscription.shards[0].load) == ([0, G1], 1)
+
+
 def test_a_group_that_is_acknowledged_as_a_whole() -> None:
     of = Dispatcher(EXCLUSIVE, plain(3, 1))
     of.join(1, permits=1)

@@ -1,9 +1,12 @@
 """Shared: which consumer gets which log, what comes again, and what waits."""
 
+import pytest
+
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
+    Allow,
     DelayPassed,
     Expired,
     Join,
@@ -11,9 +14,11 @@ from loghub_service.subscription.events import (
     Redeliver,
     Refusal,
     SeekTo,
+    ShardStart,
+    SubscribedShards,
 )
-from loghub_service.subscription.shared import SharedQueue
-from loghub_service.subscription.state import SubscriptionLimits
+from loghub_service.subscription.shared import SharedQueue, runs_of
+from loghub_service.subscription.state import DispatchDraft, SubscriptionLimits
 from loghub_service.subscription.step import next_deadline
 from tests.loghub_service.subscription.driver import Dispatcher, plain
 
@@ -55,11 +60,35 @@ def test_what_a_consumer_acknowledges_in_one_shard_makes_room_for_logs_of_anothe
     of = Dispatcher(SHARED, plain(2), plain(3), limits=SubscriptionLimits(max_unacked_of_consumer=2))
     of.join(1, permits=9, shards=(0, 1))
     assert of.taken(1) == [0, 1]
+    of.flow(1, 1)
     of.ack(0, 1, shard=0)
     assert of.taken(1) == [0, 1]
     assert of.subscription.shards[1].queue.unacked == 2
     of.apply(LeaveSubscription(consumer=1))
     assert of.subscription.full == {}
+
+
+def test_of_many_shards_no_more_are_looked_at_than_a_consumer_can_take_logs_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = Dispatcher(SHARED, *[plain(3)] * 20, limits=SubscriptionLimits(max_unacked_of_consumer=2))
+    of.join(1, permits=9, shards=tuple(range(20)))
+    of.ack(0, 1)  # from now on, each shard has logs to deliver
+    assert of.taken(1) == [0, 1, 2, 0]
+    looked_at, dispatch = list[int](), SharedQueue.dispatch
+
+    def look(queue: SharedQueue, draft: DispatchDraft) -> None:
+        looked_at.append(queue.cursor.shard)
+        dispatch(queue, draft)
+
+    monkeypatch.setattr(SharedQueue, "dispatch", look)
+    of.ack(2)
+    assert looked_at == [0, 0, 1]  # shard 0 has no more
+    of.apply(Allow(consumer=1, permits=0))
+    of.ack(0, shard=1)
+    assert looked_at[3:] == [1]
+    of.apply(Allow(consumer=1, permits=1))
+    assert looked_at[4:] == [1]
 
 
 def test_what_is_still_out_is_known_in_whichever_order_it_is_asked() -> None:
@@ -68,6 +97,13 @@ def test_what_is_still_out_is_known_in_whichever_order_it_is_asked() -> None:
     consumer, queue = of.subscription.consumers[1], of.subscription.shards[0].queue
     of.ack(6)
     assert queue.still_out(consumer, [(5, 7, 0), (8, 9, 0), (7, 8, 0), (5, 6, 0)]) == [(5, 6, 0), (7, 9, 0)]
+
+
+def test_a_run_ends_with_its_group_and_where_the_number_of_redeliveries_changes() -> None:
+    """The positions of a full group and of the next one follow each other."""
+    assert runs_of([G1 - 1, G1], {}) == [(G1 - 1, G1, 0), (G1, G1 + 1, 0)]
+    assert runs_of([G1 - 1, G1], {7: 1}) == [(G1 - 1, G1, 0), (G1, G1 + 1, 0)]
+    assert runs_of([0, 1, 2, 4], {1: 2}) == [(0, 1, 0), (1, 2, 2), (2, 3, 0), (4, 5, 0)]
 
 
 def test_permits_beyond_the_limit_are_cut() -> None:
@@ -159,6 +195,18 @@ def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
     of.now = 2.5
     of.apply(DelayPassed())
     assert of.delivered == {1: [(0, 1)]}
+    assert next_deadline(of.subscription) is None
+
+
+def test_the_first_of_all_delays_is_the_deadline() -> None:
+    of = Dispatcher(SHARED, plain(1), plain(1))
+    of.join(1, permits=2, shards=(0, 1))
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=2.0))
+    of.apply(Redeliver(consumer=1, shard=1, delay_s=3.0))
+    assert next_deadline(of.subscription) == 2.0
+    of.ack(0, shard=0)
+    assert next_deadline(of.subscription) == 3.0
+    of.apply(SubscribedShards(shards={0: ShardStart(end=G1)}))
     assert next_deadline(of.subscription) is None
 
 
@@ -334,10 +382,24 @@ def test_what_waits_beyond_the_permits_stays_waiting() -> None:
 def test_a_seek_forgets_delays() -> None:
     of = Dispatcher(SHARED, plain(2))
     of.join(1, permits=2)
-    of.apply(Redeliver(consumer=1, shard=0, delay_s=9.0))
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=5.0))
     of.apply(SeekTo(shard=0, position=0))
     of.join(2, permits=9)
     assert of.taken(2) == [0, 1]
+    of.flow(2, 9)
+    of.apply(Redeliver(consumer=2, shard=0, delay_s=9.0))
+    for of.now, expected in ((5.0, []), (9.0, [0, 1])):
+        of.apply(DelayPassed())
+        assert of.taken(2) == expected
+
+
+def test_a_log_counts_once_as_acknowledged() -> None:
+    of = Dispatcher(SHARED, plain(5))
+    of.join(1, permits=4)
+    cursor = of.subscription.shards[0]
+    for runs, expected in (([(0, 1), (2, 3)], 2), ([(0, 3)], 3), ([(0, 4)], 4), ([(0, 4)], 4)):
+        of.apply(Ack(shard=0, runs=runs))
+        assert (cursor.acknowledged, cursor.queue.unacked) == (expected, 4 - expected)
 
 
 def test_what_is_out_above_the_expired_logs_stays_out() -> None:

@@ -8,6 +8,7 @@ from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
     Appended,
+    Expired,
     Flow,
     Join,
     LeaveSubscription,
@@ -100,6 +101,14 @@ def test_news_of_known_shards_are_taken_over() -> None:
     assert of.subscription.shards[0].end == G1
 
 
+def test_a_parent_that_becomes_known_later_holds_its_child_back() -> None:
+    """What is saved of a subscription has no parents."""
+    of = Dispatcher(SubscriptionType.KEY_SHARED, plain(1), plain(1))
+    of.apply(SubscribedShards(shards={0: ShardStart(end=G1), 1: ShardStart(parents=(0,), end=G1)}))
+    of.join(1, permits=9, shards=(0, 1))
+    assert (of.states, of.delivered) == (["Flowing", "WaitsForParent"], {1: [(0, 0)]})
+
+
 def test_an_empty_closed_shard_is_finished_from_the_start() -> None:
     subscription = create(SubscriptionSettings(type=SHARED), {0: ShardStart(mark=G1, end=G1, is_closed=True)})
     assert subscription.shards[0].state == "Finished"
@@ -177,10 +186,46 @@ def test_the_backlog_is_known_without_a_consumer_and_while_everything_is_read_ag
 
 def test_a_mark_beyond_what_was_read_is_the_backlog() -> None:
     of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of.apply(AckUpTo(shard=0, stop=G2))
+    assert of.subscription.shards[0].backlog == (G2, 0)
+    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
     of.join(1, permits=2)
     of.apply(LeaveSubscription(consumer=1))
     of.apply(AckUpTo(shard=0, stop=position_of(3)))
     assert of.subscription.shards[0].backlog == (position_of(3), 0)
+
+
+def test_acknowledgments_of_what_was_never_read_leave_the_backlog_below_as_it_is() -> None:
+    of = Dispatcher(SHARED, plain(5))
+    of.join(1, permits=3)
+    of.apply(LeaveSubscription(consumer=1))
+    cursor = of.subscription.shards[0]
+    assert cursor.backlog == (3, 3)
+    of.ack(4)
+    assert cursor.backlog == (3, 3)
+    of.apply(Ack(shard=0, runs=[(2, 4)]))
+    assert cursor.backlog == (3, 2)
+
+
+def test_nothing_is_read_without_room_or_by_a_consumer_without_permits() -> None:
+    of = Dispatcher(SHARED, plain(*[1] * 9), limits=SubscriptionLimits(max_unacked=3, max_loaded=3))
+    cursor = of.subscription.shards[0]
+    of.join(1)
+    assert cursor.load == 0
+    of.flow(1, 9)
+    assert (of.taken(1), of.states, cursor.load) == ([0, G1, G2], ["WaitsForRoom"], 1)
+
+
+@pytest.mark.parametrize(("max_loaded", "loads"), [(4, 2), (5, 1)])
+def test_the_next_load_waits_until_half_of_what_may_be_loaded_is_missing(max_loaded: int, loads: int) -> None:
+    """One log is out and one waits, so that two of the first load are left of four, or three of five."""
+    limits = SubscriptionLimits(look_ahead=1, max_loaded=max_loaded)
+    of = Dispatcher(SubscriptionType.KEY_SHARED, plain(*[1] * 9), limits=limits)
+    of.join(1)
+    of.join(2, permits=9)
+    of.flow(1, 1)
+    assert of.taken(1) == [0]
+    assert of.subscription.shards[0].load == loads
 
 
 def test_a_load_asks_for_as_much_as_there_is_room_and_one_is_under_way_at_a_time() -> None:
@@ -190,6 +235,14 @@ def test_a_load_asks_for_as_much_as_there_is_room_and_one_is_under_way_at_a_time
     done = step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits)
     assert [(load.first, load.max_logs, load.with_slots) for load in done.loads] == [(0, 10, False)]
     assert step(subscription, Flow(consumer=1, permits=1), now=0.0, limits=limits).loads == []
+
+
+def test_a_load_of_logs_that_have_expired_is_not_waited_for() -> None:
+    subscription = create(SubscriptionSettings(type=SHARED), {0: ShardStart(end=position_of(3))})
+    step(subscription, Join(consumer=1, name="", type=SHARED, shards=(0,)), now=0.0)
+    (load,) = step(subscription, Flow(consumer=1, permits=1), now=0.0).loads
+    (another,) = step(subscription, Expired(shard=0, position=G2), now=0.0).loads
+    assert (load.first, another.first) == (0, G2)
 
 
 def test_the_next_load_waits_until_half_of_the_last_is_delivered() -> None:

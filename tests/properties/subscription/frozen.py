@@ -9,8 +9,9 @@ The subscription may be one of the rules, or of a copy of them (`tests.propertie
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Run
@@ -19,7 +20,7 @@ from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.shared import SharedQueue
 from loghub_service.subscription.slots import SlotRange
-from loghub_service.subscription.state import Cursor, Subscription
+from loghub_service.subscription.state import Cursor, Subscription, SubscriptionSettings
 
 MAX_COUNT = 2  # of redeliveries: more make no difference
 LOAD = 1  # the number of a load that is under way
@@ -27,6 +28,7 @@ LOAD = 1  # the number of a load that is under way
 FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...]]
 FrozenOrdered = tuple[int, tuple[tuple[int, int], ...], int]  # active, stops, unacked
 Pairs = tuple[tuple[int, int], ...]
+Value = TypeVar("Value")
 
 
 class FrozenShared(NamedTuple):
@@ -111,22 +113,30 @@ def _freeze_shared(queue: SharedQueue, kind: SubscriptionType) -> FrozenShared:
         queue.served,
         tuple([(number, _pairs(member.pending)) for number, member in queue.members.items()]),
         _pairs(queue.waiting),
-        tuple([(p, until_s, value) for p, (until_s, value) in sorted(queue.delayed.items())]),
-        tuple([(p, min(count, MAX_COUNT)) for p, count in sorted(queue.counts.items()) if p not in acked]),
-        tuple([(p, until_s) for p, until_s in sorted(queue.held_back.items()) if p not in acked]),
+        tuple([(p, until_s, value) for p, (until_s, value) in _sorted(queue.delayed)]),
+        tuple([(p, min(count, MAX_COUNT)) for p, count in _sorted(queue.counts) if p not in acked]),
+        tuple([(p, until_s) for p, until_s in _sorted(queue.held_back) if p not in acked]),
         cast(KeyedQueue, queue).owners.pieces() if kind is SubscriptionType.KEY_SHARED else (),
     )
 
 
 def _pairs(values: dict[int, int]) -> Pairs:
-    return tuple(sorted(values.items())) if values else ()
+    return tuple(_sorted(values))
+
+
+def _sorted(values: dict[int, Value]) -> Sequence[tuple[int, Value]]:
+    """Most are empty, and a search does this often."""
+    return sorted(values.items()) if values else ()
 
 
 def thaw(
-    frozen: FrozenSubscription, parents: dict[int, tuple[int, ...]], rules: SimpleNamespace, *, in_order: bool
+    frozen: FrozenSubscription,
+    settings: SubscriptionSettings,
+    parents: dict[int, tuple[int, ...]],
+    rules: SimpleNamespace,
 ) -> Subscription:
-    """``rules`` has the names of the modules of the rules, or of their copies."""
-    settings = rules.SubscriptionSettings(type=frozen.type, in_order=in_order)
+    """``settings`` are for its type. ``rules`` has the names of the modules of the rules, or of their
+    copies."""
     subscription: Subscription = rules.Subscription(settings=settings)
     for number, permits, priority, slots, shards in frozen.consumers:
         subscription.consumers[number] = rules.AttachedConsumer(
@@ -150,7 +160,7 @@ def _thaw_cursor(
         state=frozen.state,
         read=frozen.read,
         window=deque(frozen.window),
-        window_logs=sum(entry.logs for entry in frozen.window),
+        window_logs=sum([entry.logs for entry in frozen.window]),
         loaded=frozen.loaded,
         load=LOAD,
         is_loading=frozen.is_loading,
@@ -185,12 +195,14 @@ def _thaw_shared(frozen: FrozenShared, queue: SharedQueue, rules: SimpleNamespac
             member.pending.update(pending)
             queue.out.update(dict.fromkeys(member.pending, member))
             member.consumer.unacked += len(pending)
-    queue.waiting = dict(frozen.waiting)
-    queue.lowest = list(queue.waiting)
-    queue.delayed = {p: (until_s, value) for p, until_s, value in frozen.delayed}
-    queue.timers = [(until_s, p) for p, until_s, _ in frozen.delayed]
-    heapq.heapify(queue.timers)
-    queue.counts, queue.held_back = dict(frozen.counts), dict(frozen.held_back)
+    if frozen.waiting:
+        queue.waiting.update(frozen.waiting)
+        queue.lowest.extend(queue.waiting)
+    for position, until_s, value in frozen.delayed:
+        queue.delayed[position] = until_s, value
+        heapq.heappush(queue.timers, (until_s, position))
+    queue.counts.update(frozen.counts)
+    queue.held_back.update(frozen.held_back)
 
 
 def _thaw_keyed(frozen: FrozenShared, queue: KeyedQueue) -> None:

@@ -7,7 +7,8 @@ SUBJECT = Subject(
     package="loghub_service.subscription",
     modules=("states", "acked", "slots", "state", "ordered", "shared", "keyed", "step", "durable"),
     test_folder="tests/loghub_service/subscription",
-    tests=("states", "acked", "slots", "ordered", "shared", "keyed", "everywhere", "subscription", "durable"),
+    # Those that take long come last.
+    tests=("subscription", "everywhere", "shared", "keyed", "ordered", "states", "acked", "slots", "durable"),
     next_state={
         "_NOBODY": "_FLOWING",
         "_PARENT": "_FLOWING",

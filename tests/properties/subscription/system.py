@@ -102,6 +102,7 @@ class Setup:
     permits: tuple[int, ...] = (1, 2)
     limits: SubscriptionLimits
     bad: bool = False  # also events that are refused
+    is_small: bool = False  # it has few systems
     settles_every: int = 31  # of how many systems one is let settle
 
 
@@ -112,6 +113,9 @@ class SubscriptionModel:
         self.setup = setup
         self.coverage = Coverage()
         self._rules = rules
+        self._settings: dict[SubscriptionType, SubscriptionSettings] = {
+            kind: rules.SubscriptionSettings(type=kind, in_order=setup.in_order) for kind in SubscriptionType
+        }
         self._checked = 0
         self._stored = {shard: StoredLogs(groups) for shard, groups in setup.groups.items()}
         self._parents = {shard: setup.parents.get(shard, ()) for shard in setup.groups}
@@ -119,8 +123,7 @@ class SubscriptionModel:
     def starts(self) -> list[FrozenSubscription]:
         """Nobody is there, all are there, all want logs; over a split, all do and the parent is finished."""
         shards = self._shards(self.setup.groups)
-        settings = SubscriptionSettings(type=self.setup.types[0], in_order=self.setup.in_order)
-        nobody = freeze(self._rules.create(settings, shards))
+        nobody = freeze(self._rules.create(self._settings[self.setup.types[0]], shards))
         joined = nobody
         for number in range(len(self.setup.priorities)):
             joined = self._next(joined, self._join(number, self.setup.types[0]))
@@ -138,7 +141,7 @@ class SubscriptionModel:
         return self._after(system, event, known(self._thaw(system)))
 
     def _thaw(self, system: FrozenSubscription) -> Subscription:
-        subscription = thaw(system, self._parents, self._rules, in_order=self.setup.in_order)
+        subscription = thaw(system, self._settings[system.type], self._parents, self._rules)
         if not system.type.is_ordered:
             most = self.setup.limits.max_unacked_of_consumer
             subscription.full = {n: c for n, c in subscription.consumers.items() if c.unacked >= most}
@@ -177,7 +180,7 @@ class SubscriptionModel:
             for cursor in system.cursors:
                 if cursor.shard in shards:
                     yield from self._redeliveries(cursor, number)
-        if self.setup.bad:
+        if self.setup.bad and all(permits <= 0 for _, permits, *_ in system.consumers):
             yield from self._bad(system)
         if self.setup.parents:
             yield from self._changes({cursor.shard for cursor in system.cursors})
@@ -203,7 +206,8 @@ class SubscriptionModel:
         yield SubscribedShards(shards=self._shards(shards - {last} if last in shards else self.setup.groups))
 
     def _bad(self, system: FrozenSubscription) -> Iterator[Event]:
-        """What is refused: by any state, because of the first consumer, or since there are too many."""
+        """What is refused: by any state, because of the first consumer, or since there are too many. No
+        permits make a difference."""
         new, kind = len(self.setup.priorities), system.type
         yield Flow(consumer=new, permits=1)
         yield LeaveSubscription(consumer=new)
