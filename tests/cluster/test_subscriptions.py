@@ -138,7 +138,10 @@ def subscription(name: str) -> Object:
                 "redelivery": {"maxUnacknowledged": 60},
             }
         },
-        worker={"podTemplate": {"spec": {"containers": [container], "volumes": [volume]}}},
+        worker={
+            "podTemplate": {"spec": {"containers": [container], "volumes": [volume]}},
+            "resources": {"requests": {"cpu": "10m"}},  # ten of them find room on a node of two cores
+        },
         **({"scaling": scaling} if name == SHARED else {}),
     )
     del result["spec"]["spark"]
