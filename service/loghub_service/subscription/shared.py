@@ -107,11 +107,11 @@ class SharedQueue:
     # -- acknowledgments
 
     def ack(self, first: int, stop: int, draft: DispatchDraft) -> bool:
-        known = self._forget_known(first, stop)
-        if known > first:
+        known, logs = self._forget_known(first, stop)
+        if logs:
             self.cursor.acked.add(first, known)
             draft.newly_acked(self.cursor).append((first, known))
-            self.cursor.count_acked(known - first)
+            self.cursor.count_acked(logs)
         is_taken = True
         if known < stop:
             for gap_first, gap_stop in tuple(self.cursor.acked.gaps(known, stop)):
@@ -120,10 +120,10 @@ class SharedQueue:
 
     def _ack_gap(self, first: int, stop: int, draft: DispatchDraft) -> bool:
         """A run without any acknowledged position."""
-        known = self._forget_known(first, stop)
-        if known > first:
+        known, logs = self._forget_known(first, stop)
+        if logs:
             self.cursor.add_acked(first, known, draft)
-            self.cursor.count_acked(known - first)
+            self.cursor.count_acked(logs)
         if known >= stop:
             return True
         if known < self.cursor.read:
@@ -134,10 +134,10 @@ class SharedQueue:
             self.cursor.add_acked(known, stop, draft)
         return is_taken
 
-    def _forget_known(self, first: int, stop: int) -> int:
+    def _forget_known(self, first: int, stop: int) -> tuple[int, int]:
         """Forget the positions of a run from its first one on, as far as they are out or wait.
 
-        Returns the position after the last one that was forgotten, in normal form.
+        Returns the position after the last one that was forgotten, in normal form, and how many there were.
         """
         position = first
         while position < stop:
@@ -146,8 +146,8 @@ class SharedQueue:
                 break
             position += 1
             if value & LAST:
-                return group_end(position - 1)
-        return position
+                return group_end(position - 1), position - first
+        return position, position - first
 
     def _forget_one(self, position: int) -> int | None:
         member = self.out.get(position)

@@ -141,3 +141,17 @@ def test_acknowledgments_while_nobody_is_there_make_the_backlog_smaller(kind: Su
     attach(of, 2)
     of.apply(Allow(consumer=2, permits=9))
     assert cursor.backlog[1] == 2
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_the_logs_of_a_group_are_counted_and_not_the_positions_up_to_its_end(kind: SubscriptionType) -> None:
+    """Also while logs are read again that were read before: then the count says what is left of them."""
+    of = Dispatcher(kind, plain(3, 2, 3))
+    of.join(1, permits=8)
+    of.apply(LeaveSubscription(consumer=1))
+    of.join(2, permits=5)
+    cursor = of.subscription.shards[0]
+    of.ack(0, 1, 2)
+    assert (cursor.acknowledged, cursor.backlog) == (3, (position_of(3), 5))
+    of.apply(Ack(shard=0, runs=[(position_of(1), position_of(2))]))
+    assert (cursor.acknowledged, cursor.backlog) == (5, (position_of(3), 3))
