@@ -80,9 +80,8 @@ def test_every_mutant_of_a_sample_is_noticed_or_explained(subject: Subject, step
     assert {"search", "tests"} <= set(results.values())
 
 
-# TODO(subscriptions have 821 mutants, of which the last two thirds are not tried): all subjects.
 @pytest.mark.deep(minutes=20)
-@pytest.mark.parametrize("subject", [DOMAIN, KAFKA], ids=["domain", "kafka"])
+@for_each_subject
 def test_every_mutant_is_noticed_or_explained(subject: Subject) -> None:
     names = [mutant.name for mutant in mutants(subject)]
     assert survivors(noticed(subject, names)) == set(listed(subject))

@@ -172,6 +172,15 @@ def test_only_what_is_out_at_the_consumer_is_redelivered() -> None:
     assert of.delivered == {2: [(0, 1), (1, 1)]}
 
 
+def test_a_run_with_many_more_positions_than_are_out_names_no_others() -> None:
+    of = Dispatcher(SHARED, plain(4))
+    of.join(1, permits=3)
+    of.delivered.clear()
+    of.apply(Redeliver(consumer=1, shard=0, runs=[(1, G1)]))
+    of.flow(1, 2)
+    assert of.delivered == {1: [(1, 1), (2, 1)]}
+
+
 def test_without_names_everything_that_the_consumer_has_is_redelivered() -> None:
     of = Dispatcher(SHARED, plain(3))
     of.join(1, permits=2)

@@ -73,7 +73,10 @@ SETUPS = {
         limits=WIDE,
     ),
     "Key_Shared with little room": Setup(
-        types=KEY_SHARED, groups={0: ((0, HIGH), (0,), (HIGH,))}, delays=True, limits=TIGHT
+        types=KEY_SHARED,
+        groups={0: ((0, HIGH), (0,), (HIGH,), (HIGH, 0), (0,))},
+        delays=True,
+        limits=TIGHT,
     ),
     "Key_Shared with chosen slots, and what is refused": Setup(
         types=KEY_SHARED,
@@ -104,9 +107,10 @@ SETUPS = {
     ),
 }
 SYSTEMS = 1_250  # for each setup, 13,750 in all, each some 4 steps of 0.1 ms
-# 100,000 in all. With so few of each layer a search goes 40 events deep and takes 2 steps for each system;
-# all of them would be 5 events, and 5 steps for each.
-WIDE_SYSTEMS, WIDTH = 12_500, 20
+# Of each setup but the small ones, 100,000 in all. With so few of each layer a search goes 30 events deep and
+# takes 2 steps of 0.1 ms for each system. With all of them it would be 5 events and 5 steps, and with a third
+# it would end where everything is acknowledged and little is new.
+WIDE_SYSTEMS, WIDTH = 12_500, 60
 DEEP_SYSTEMS = 200_000  # 2 million in all
 LIVES, STEPS = 40, 200  # of each type
 DEEP_LIVES = 1_000
