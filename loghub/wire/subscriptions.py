@@ -1,7 +1,7 @@
-"""What the calls of subscriptions carry, an extension of the embedded service
+"""What the calls of subscriptions carry. They are an extension of the embedded service
 (docs/subscriptions-protocol.md).
 
-The same values are the port's and the wire's: JSON has their fields by name, and an exchange is MessagePack,
+The port and the wire have the same values: JSON has their fields by name, and an exchange is MessagePack,
 since its answer has the bytes of log groups. Positions are `loghub.domain.log_position`; a cursor is the
 wire's text, as in every other call (docs/sls-protocol.md 2.1).
 """
@@ -101,9 +101,9 @@ class SubscribedShardStatus:
 class SubscriptionStatus:
     """A whole subscription at one moment.
 
-    Since the service has started, ``acknowledged_logs`` were, and ``redelivered_logs`` counts the deliveries
-    of logs that their consumer had wanted again. ``held_slots``, of KeyShared: the slots that have a
-    delivered log without an acknowledgment, which is how many consumers could have work at most.
+    Both counts begin with the start of the service: ``acknowledged_logs``, and ``redelivered_logs``, which
+    are deliveries of logs that their consumer had wanted again. ``held_slots``, of KeyShared: the slots that
+    have a delivered log without an acknowledgment, which is how many consumers could have work at most.
     """
 
     name: str

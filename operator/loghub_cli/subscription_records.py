@@ -1,7 +1,7 @@
 """Subscriptions as `loghub subscription`, `lag` and `status` show them.
 
-Only the embedded service has them. The lag of one is its backlog: logs without an acknowledgment, delivered
-or not, and the age of the oldest of them.
+Only the embedded service has subscriptions. The lag of a subscription is its backlog: the logs without an
+acknowledgment, delivered or not, and the age of the oldest of these logs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ MAX_LOGSTORES = 200
 
 
 def subscriptions(client: LogHub, logstore: str) -> tuple[SubscriptionSummary, ...]:
-    """All of the logstore; none at a service that has no subscriptions."""
+    """All subscriptions of the logstore; none at a service that has no subscriptions."""
     try:
         return client.list_subscriptions(logstore)
     except ExtensionMissing:
@@ -102,7 +102,7 @@ def lag_of(status: SubscriptionStatus, *, observed: str | None) -> Record:
 
 
 def _lag_seconds(status: SubscriptionStatus | SubscribedShardStatus) -> float | None:
-    """0 without a backlog, in which there is no oldest log."""
+    """The age of the oldest log of the backlog; 0 if there is no backlog."""
     return 0.0 if status.backlog_logs == 0 else _age(status.oldest_unacked_s)
 
 

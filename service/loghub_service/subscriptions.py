@@ -50,8 +50,8 @@ class TooManySubscriptions(Exception):  # noqa: N818 - says what is wrong
 
 @dataclass(slots=True)
 class _Unsaved:
-    """``runs`` of a cursor are not submitted yet. Since its last snapshot of ``snapshot_bytes``, so many
-    deltas were."""
+    """What is not submitted yet of a cursor is ``runs``. Its last snapshot has ``snapshot_bytes``, and was
+    followed by this many ``deltas``."""
 
     snapshot_bytes: int
     runs: list[Run] = field(default_factory=list)

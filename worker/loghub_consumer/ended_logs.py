@@ -49,13 +49,13 @@ def blamed(running: Sequence[RanLogs], *, ended_alone: bool) -> tuple[RanLogs, .
 
 
 class EndedLogs:
-    """By shard. Not thread-safe."""
+    """The logs of processes that have ended, by shard. Not thread-safe."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[RanLogs, ...]] = {}
 
     def restore(self, shard: int, logs: Iterable[RanLogs]) -> None:
-        """An earlier process has ended with these, the ones of its last batch first."""
+        """Restore the logs with which an earlier process has ended, the logs of its last batch first."""
         kept = tuple(logs)[:MAX_ENTRIES]
         if kept:
             self._of[shard] = kept
@@ -65,7 +65,7 @@ class EndedLogs:
         return self._of.get(shard, ())
 
     def began(self, shard: int, parts: Iterable[Unsettled]) -> None:
-        """These are handed over: the journal has them as the running batch."""
+        """Note that these logs are handed over: the journal has them as the running batch."""
         if shard in self._of:
             suspects = [part for part in parts if part.is_suspect]
             self._of[shard] = tuple(

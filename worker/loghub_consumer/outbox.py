@@ -1,7 +1,7 @@
 """What a consumer of a subscription has to tell the log service about logs: that they are acknowledged, that
 they were refused and come again later, or that they are given back unprocessed.
 
-Logs are collected here and sent together. After an error the same ones are sent again, as they were: the log
+Logs are collected here and sent together. After an error the same logs are sent again, as they were: the log
 service knows them by their number, and does not count a refused log twice. Each entry names the session in
 which its log was delivered: the log service takes the acknowledgments of a session that is over where the
 order of logs does not matter (docs/subscriptions-protocol.md 2).
@@ -99,7 +99,7 @@ def _bytes_of(run: SettledRun, *, is_first: bool) -> int:
 
 
 def _joined(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Sorted runs, of which neighbors are one."""
+    """Sorted runs, with neighbors joined."""
     joined: list[Run] = []
     for first, stop in runs:
         if joined and first <= joined[-1][1]:
@@ -139,7 +139,7 @@ class Outbox:
         return self._last
 
     def put(self, session: str, fate: Fate, shard: int, runs: Iterable[Run], *, due_s: float = 0.0) -> None:
-        """Logs are settled."""
+        """Note logs that are settled."""
         was_empty = not len(self)
         for first, stop in runs:
             self._last += 1
@@ -168,7 +168,7 @@ class Outbox:
         return SettledLogs(session=session, runs=tuple(runs))
 
     def put_back(self, sent: SettledLogs) -> None:
-        """Whether the log service knows these is open."""
+        """Note that it is open whether the log service knows of these."""
         self._unanswered = sent
 
 
@@ -177,9 +177,9 @@ class Deliveries:
     """One assignment of a shard. ``open_logs`` is the number of logs that were delivered in it and are not
     settled.
 
-    ``begin`` is the cursor of the log group with the ordinal 0, which each delivery tells. ``keeps_refused``:
-    logs that are refused stay with this consumer until their time, because the order of the shard allows no
-    other one to have them.
+    ``begin`` is the cursor of the log group with the ordinal 0, which follows from each delivery.
+    ``keeps_refused``: logs that are refused stay with this consumer until their time, because the order of
+    the shard allows no other consumer to have them.
     """
 
     outbox: Outbox
@@ -190,7 +190,7 @@ class Deliveries:
     open_logs: int = 0
 
     def deliver(self, logs: int, *, is_again: bool) -> None:
-        """So many logs have arrived."""
+        """Note that this many logs have arrived."""
         self.open_logs += logs
         self.outbox.counts.delivered += logs
         self.outbox.counts.redelivered += logs if is_again else 0
@@ -198,7 +198,7 @@ class Deliveries:
     def settle(
         self, fate: Fate, cursor: int, only: Iterable[int] | None, *, logs: int, due_s: float = 0.0
     ) -> None:
-        """So many logs of a log group are settled, by index; None: all of them."""
+        """Note that this many logs of a log group are settled, given by index; None: all of them."""
         self.open_logs -= logs
         self.outbox.counts.acknowledged += logs if fate is Fate.ACKNOWLEDGED else 0
         self.outbox.counts.refused += logs if fate is Fate.REFUSED else 0

@@ -382,7 +382,7 @@ class _ExchangeCall:
         self._dispatch.apply(Allow(consumer=self._session.number, permits=permits, only=only))
 
     def _still_out(self, before: Sequence[Dealt]) -> list[Dealt]:
-        """Without what was acknowledged since it was dealt."""
+        """What was dealt and was not acknowledged since."""
         dispatch, number = self._dispatch, self._session.number
         parts = ((shard, dispatch.still_out(number, shard, runs)) for shard, runs in before)
         return [(shard, left) for shard, left in parts if left]
@@ -410,7 +410,7 @@ class _ExchangeCall:
         return self._engine.logs.get((self._found.logs.id, shard))
 
     async def _backlog(self) -> dict[int, int | None]:
-        """Counted once in a second: it may read the disk."""
+        """The backlog by shard, counted once a second at most, since the count may read the disk."""
         session, now_s = self._session, self._engine.clock.monotonic_s()
         if now_s - session.backlog_s < _BACKLOG_S:
             return session.backlog

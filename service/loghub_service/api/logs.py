@@ -182,7 +182,7 @@ async def log_to_write(
 
 
 def choose_shard(store: Logstore, choose: Callable[[ShardMap], int]) -> int:
-    """Raises LogHubError if no shard accepts writes."""
+    """Choose a shard that accepts writes. Raises LogHubError if there is none."""
     shards = store.shard_map()
     if not shards.writable():
         raise failure(

@@ -25,7 +25,7 @@ def _slots_by_native_part(group: GroupToSend) -> list[int] | None:
 
 
 def slots_in_python(group: GroupToSend, names: Sequence[bytes]) -> tuple[int, ...]:
-    """The same, made without the native part."""
+    """The slot of each log, computed without the native part."""
     if not names:
         return tuple(map(slot_of, keys_of(group)))
     slots = []

@@ -84,7 +84,7 @@ def _packed(key: tuple[str, ...]) -> str:
 
 
 def read_subscriptions(connection: apsw.Connection) -> list[StoredSubscription]:
-    """All of them, by logstore and name. Raises BadSavedCursor."""
+    """All stored subscriptions, by logstore and name. Raises BadSavedCursor."""
     deltas: defaultdict[tuple[int, str, int], list[bytes]] = defaultdict(list)
     for logstore, name, shard, packed in connection.execute(
         "SELECT logstore, name, shard, packed FROM subscription_delta ORDER BY number"

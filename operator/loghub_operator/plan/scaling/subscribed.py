@@ -1,4 +1,4 @@
-"""What the scaling of a subscription has of its own.
+"""What is particular to the scaling of a subscription.
 
 A subscription is measured as a whole, in logs: written is what is acknowledged and what is not, consumed is
 what is acknowledged, and lag is the backlog. These three continue as the cursors of a shard do, so the rates,
@@ -54,7 +54,7 @@ def sharers(service: Available, ready: Sequence[str]) -> int:
 
 
 def cannot_help(service: LogServiceObserved, failures: ShardFailures) -> ScalingGate | None:
-    """Why more workers would have nothing to do; None if they would, or if that is not known."""
+    """Why more workers would have nothing to do; None if they would have work, or if that is not known."""
     if not isinstance(service, Available) or service.subscription is None:
         return None
     message = WITHHELD.get(service.subscription.state) or _waiting_for(service, failures)

@@ -110,7 +110,7 @@ class LoggedRefusals:
         self._logged_s: OrderedDict[Hashable, float] = OrderedDict()
 
     def is_news(self, who: Hashable) -> bool:
-        """Whether no refusal of this one was logged within the last minute."""
+        """Whether no refusal of this client was logged within the last minute."""
         now_s = self._clock.monotonic_s()
         last_s = self._logged_s.get(who)
         if last_s is not None and now_s - last_s < self._EVERY_S:

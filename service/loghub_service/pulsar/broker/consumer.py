@@ -94,7 +94,7 @@ class PulsarConsumer:
         return await self.session.is_alive()
 
     def cannot_read(self, shard: int) -> None:
-        """Pulsar has no command for it."""
+        """Does nothing, because Pulsar has no command that reports damaged data."""
 
     def active_changed(self, shard: int, *, is_active: bool) -> None:  # noqa: ARG002 - it has one shard
         if not is_active:  # what was dealt to the consumer and is not sent goes to the active one

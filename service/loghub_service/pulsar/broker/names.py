@@ -138,6 +138,6 @@ def check_subscription(name: str) -> None:
 
 
 def _invalid(text: str, rule: str) -> RefusedCommand:
-    """Clients in C++ and Python ask again for half a minute after INVALID_TOPIC_NAME, and then say that the
-    time is over."""
+    """The refusal of a name. After INVALID_TOPIC_NAME clients in C++ and Python would try again for half a
+    minute, and then report a time-out."""
     return RefusedCommand(ServerError.TOPIC_NOT_FOUND, f"{text[:100]!r}: {rule}")

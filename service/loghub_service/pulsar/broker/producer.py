@@ -67,12 +67,12 @@ class PulsarProducer:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The partition that it addresses. Its logs are there under every name of the topic."""
+        """The partition that the producer addresses, which is one place under every name of the topic."""
         return self.key.topic, self.shard
 
     @property
     def may_store(self) -> bool:
-        """Whether it is the turn of its messages, and none was refused."""
+        """Whether it is the turn of the producer's messages, and none of them was refused."""
         return self.is_open and self.is_ready and not self.has_failed
 
     def begin(self, epoch_saved: "asyncio.Future[object] | None") -> None:
@@ -111,7 +111,7 @@ class PulsarProducer:
         self.say_closed()
 
     def say_closed(self) -> None:
-        """The client connects it again."""
+        """Tell the client that the producer is closed: it connects the producer again."""
         self.session.send(CommandCloseProducer(producer_id=self.producer_id, request_id=NO_REQUEST))
 
     def refuse(self) -> None:

@@ -188,7 +188,7 @@ class EntryEncoder:
         return None if made is None else list(starmap(EntryToSend, made))
 
     def all_in_python(self, *, in_batches: bool) -> list[EntryToSend]:
-        """The same, made without the native part."""
+        """The entries of all logs, made without the native part."""
         return self._runs() if in_batches else list(map(self.single, range(len(self._group.messages))))
 
     def single(self, index: int) -> EntryToSend:
