@@ -203,7 +203,7 @@ def test_what_was_saved_before_the_service_is_killed_never_comes_again(tmp_path:
         client.close()
 
 
-@pytest.mark.parametrize("how", [SHARED, FAILOVER])
+@pytest.mark.parametrize("how", [FAILOVER, pytest.param(SHARED, marks=pytest.mark.deep)])
 def test_answers_that_a_proxy_takes_away_lose_no_log_and_no_receipt(
     site: Site, how: SubscriptionOptions
 ) -> None:

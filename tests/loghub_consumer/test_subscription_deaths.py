@@ -125,10 +125,10 @@ class Deaths:
     ("kind", "sizes", "workers"),
     [
         (SubscriptionType.SHARED, [24], 1),
-        (SubscriptionType.SHARED, [1] * 24, 2),
         (SubscriptionType.KEY_SHARED, [5, 7, 12], 2),
         (SubscriptionType.FAILOVER, [24], 1),
-        (SubscriptionType.EXCLUSIVE, [5, 7, 12], 1),
+        pytest.param(SubscriptionType.SHARED, [1] * 24, 2, marks=pytest.mark.deep),
+        pytest.param(SubscriptionType.EXCLUSIVE, [5, 7, 12], 1, marks=pytest.mark.deep),
     ],
 )
 def test_a_log_that_ends_its_worker_is_found_and_settled_alone(

@@ -50,7 +50,7 @@ def cpu_s_per_million(work: Callable[[], object]) -> float:
 
 
 def readers_of_pulsar(groups: list[bytes]) -> dict[str, Callable[[], object]]:
-    def to_send() -> list[GroupToSend]:  # made again for each row: in Python a group keeps its messages
+    def to_send() -> list[GroupToSend]:  # made for each row: in Python a group keeps its messages
         return [
             GroupToSend(number, group, None, 0, False, LOGS_OF_GROUP) for number, group in enumerate(groups)
         ]
