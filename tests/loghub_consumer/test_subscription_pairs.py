@@ -349,13 +349,18 @@ class Story:
     def is_over(self) -> bool:
         is_acknowledged = all(not self.open_logs(shard) for shard in self.cursors)
         if self.event == "retry logstore":
-            saved = self.world.is_saved("waiting", retry_group(GROUP, LOGSTORE)) if self.waits() else False
+            saved = (
+                self.world.is_saved("waiting", retry_group(GROUP, LOGSTORE, is_subscription=True))
+                if self.waits()
+                else False
+            )
             return is_acknowledged and saved
         return is_acknowledged
 
     def waits(self) -> bool:
         return any(
-            one.name == retry_group(GROUP, LOGSTORE) for one in self.world.client.list_groups("waiting")
+            one.name == retry_group(GROUP, LOGSTORE, is_subscription=True)
+            for one in self.world.client.list_groups("waiting")
         )
 
     # -- what became of the logs

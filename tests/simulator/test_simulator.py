@@ -254,7 +254,7 @@ def test_a_shard_that_is_released_while_it_is_processed_is_found(
     assert is_found("consumer", "both work on shard", seeds)
 
 
-@found_by(5)
+@found_by(2)
 def test_a_receipt_that_does_not_wait_for_its_commit_is_found(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
