@@ -36,7 +36,7 @@ from tests.loghub_service.pulsar.wire.messages import messages_of
 from tests.loghub_service.tiers import SingleAddressee, without_native_part
 
 pytestmark = pytest.mark.skipif(not native.is_installed, reason="without cargo there is no native part")
-EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.deep)])
+EXAMPLES = pytest.mark.parametrize("examples", [100, pytest.param(2_000, marks=pytest.mark.deep)])
 T = TypeVar("T")
 CHANGES = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=4)
 # Names of fields with a meaning, as producers of each kind write them, and others.
@@ -250,7 +250,7 @@ def test_acknowledged_entries_are_the_same_runs(examples: int) -> None:
     check()
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(10_000, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("examples", [40, pytest.param(1_000, marks=pytest.mark.deep)])
 def test_every_other_frame_is_left_to_python_or_read_alike(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(
