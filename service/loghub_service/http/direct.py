@@ -50,13 +50,18 @@ class DirectPuts:
         self._memory = memory
         self._metrics = metrics
 
-    def begin(self, data: bytes, authenticated: Callable[[str], bool], answer: Answer) -> bool:
-        """Whether ``data`` is a PutLogs that was accepted; its ``answer`` follows when the group is durable.
-        ``authenticated`` tells the connection the id of the key, and refuses one request too many."""
+    def read(self, data: bytes) -> "PutRequest | None":
+        """The PutLogs in ``data``; None for what is left to the application."""
         limits = self._engine.settings.limits
         request = native.put_request(data, limits.headers, limits.head_bytes)
         if request is None or request.body_bytes > limits.body_bytes or request.raw_size > limits.raw_bytes:
-            return False
+            return None
+        return request
+
+    def begin(self, request: "PutRequest", authenticated: Callable[[str], bool], answer: Answer) -> bool:
+        """Whether the request was accepted, so that its ``answer`` follows when the log group is durable;
+        otherwise it is left to the application. ``authenticated`` tells the connection the id of the key, and
+        refuses one request too many."""
         memory = self._memory.reservation()
         appended = None
         try:

@@ -238,8 +238,11 @@ class BoundedProtocol(HttpToolsProtocol):
         return is_reading or is_answering or self.flow.write_paused or self.transport.is_closing()
 
     def _begin_direct(self, direct: DirectPuts, data: bytes) -> bool:
+        request = direct.read(data)
+        if request is None:
+            return False
         cycle = _DirectCycle()
-        if not direct.begin(data, self.authenticated, partial(self._answer, cycle)):
+        if not direct.begin(request, self.authenticated, partial(self._answer, cycle)):
             return False
         self._end_deadline()
         self._unset_keepalive_if_required()

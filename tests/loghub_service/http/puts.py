@@ -75,8 +75,11 @@ class Counted:
     puts: DirectPuts
     accepted: int = 0
 
-    def begin(self, data: bytes, authenticated: Any, answer: Answer) -> bool:
-        is_accepted = self.puts.begin(data, authenticated, answer)
+    def read(self, data: bytes) -> Any:
+        return self.puts.read(data)
+
+    def begin(self, request: Any, authenticated: Any, answer: Answer) -> bool:
+        is_accepted = self.puts.begin(request, authenticated, answer)
         self.accepted += is_accepted
         return is_accepted
 

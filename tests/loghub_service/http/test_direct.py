@@ -66,6 +66,7 @@ LEFT = {
     "no date": put(headers={"Date": ""}),
     "a token": put(headers={"x-acs-security-token": "t"}),
     "the hash of another body": put(body=BODY).replace(BODY, bytes(len(BODY))),
+    "the hash of something else": put(headers={"Content-MD5": signing.content_md5(b"else")}),
     "no such logstore": put(path="/logstores/other/shards/lb"),
     "no such project": put(headers={"Host": "other.127.0.0.1"}),
     "no project": put(headers={"Host": "127.0.0.1"}),
