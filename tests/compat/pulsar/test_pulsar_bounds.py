@@ -13,7 +13,7 @@ from tests.compat.pulsar.places import Place
 from tests.loghub.expensive_pulsar import PulsarConnection
 
 pytestmark = pytest.mark.long
-MESSAGES = 2000
+MESSAGES, BATCH = 2000, 100
 PERMITS = 1_000_000
 # What is kept for all clients together: entries that were read, answers, and what the allocator holds.
 SHARED_BYTES = 192 << 20
@@ -31,7 +31,7 @@ def test_a_client_is_served_next_to_idle_ones_and_two_that_take_all_and_give_not
 ) -> None:
     topic, client = place.partition(), place.client("python")
     sent = [f"{number} {'x' * 1000}" for number in range(MESSAGES)]
-    client.producer(topic, batch=100).send(*sent)
+    client.producer(topic, batch=BATCH).send(*sent)
     before = memory_bytes(place.pid)
     with ExitStack() as stack:
 
@@ -53,7 +53,8 @@ def test_a_client_is_served_next_to_idle_ones_and_two_that_take_all_and_give_not
             )
             one.exchange(wanted, CommandSuccess)
         silent.socket.sendall(encode_frame(flow))
-        hoarding.exchange(flow, consumers.CommandMessage, count=MESSAGES)
+        entries = place.expects("entries of a batch", ours=MESSAGES, real=MESSAGES // BATCH)
+        hoarding.exchange(flow, consumers.CommandMessage, count=entries)
         consumer = client.consumer(topic, type="Shared")
         received = consumer.receive(MESSAGES)
         assert values(received) == sent

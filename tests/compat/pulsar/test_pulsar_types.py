@@ -312,7 +312,10 @@ def test_shared_loses_nothing_of_members_that_refuse_messages_and_are_killed(
         rounds += 1
         for member in members:
             messages = member.receive_within(100, most=50)
-            assert acked.isdisjoint(values(messages))
+            again = acked.intersection(values(messages))
+            assert len(again) <= place.expects(
+                "a refused message at two consumers", ours=0, real=len(messages)
+            )
             refused = messages[rounds % 20 :: 20]
             taken = [message for message in messages if message not in refused]
             member.nack(*refused)
