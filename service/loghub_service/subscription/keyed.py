@@ -160,7 +160,6 @@ class KeyedQueue(SharedQueue):
                 return
             heapq.heappop(ready)
             if is_current:
-                heapq.heappop(self.queues[slot])
                 value = self.waiting.pop(position)
                 self.hold(slot, member)
                 positions.append(position)
