@@ -75,10 +75,8 @@ def find(engine: Engine, request: Request, ls: str, name: str) -> FoundSubscript
 def opened(engine: Engine, found: FoundSubscription) -> Iterator[Dispatch]:
     """The subscription as it is now, though it may have no consumer."""
     dispatch = engine.dispatches.of(found.logs, found.saved)
-    try:
+    with dispatch.kept_open():
         yield dispatch
-    finally:
-        dispatch.end_if_empty()
 
 
 async def list_subscriptions(engine: Engine, request: Request, *, ls: str) -> ServiceResponse:

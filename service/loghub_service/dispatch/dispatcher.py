@@ -10,6 +10,7 @@ happened meanwhile.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -114,6 +115,7 @@ class Dispatch:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s: float | None = None
         self._waiting: asyncio.TimerHandle | None = None
+        self._requests = 0  # that work with it, whether or not there are consumers
         self._damage: dict[int, tuple[int, str]] = {}  # by shard, where it begins and what it is
         self.refresh()
         self._follower = self._start(self._follow_arrivals())
@@ -158,9 +160,20 @@ class Dispatch:
             self.apply(LeaveSubscription(consumer=receiver.number))
         self.end_if_empty()
 
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For a request that works with the subscription, whose other requests and consumers may all be gone
+        before the request is done. A dispatch that has ended reaches no consumer that joins later."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            self.end_if_empty()
+
     def end_if_empty(self) -> None:
-        """End unless there is a consumer, or one is expected after a seek."""
-        if not self.consumers and self._waiting is None:
+        """End unless there is a consumer, one is expected after a seek, or a request works with it."""
+        if not self.consumers and self._waiting is None and not self._requests:
             self.end()
 
     def end(self) -> None:

@@ -403,6 +403,7 @@ async def unsubscribe(session: PulsarSession, command: wire.CommandUnsubscribe) 
     consumer.close()
     if not dispatch.consumers:
         session.broker.service.subscriptions.delete(dispatch.logs.id, saved.name)
+        dispatch.end()  # a request may work with it, and another subscription may have the name next
     return _done(session, saved, command.request_id)
 
 

@@ -356,6 +356,24 @@ def test_unsubscribing_deletes_the_subscription_unless_others_use_it(tmp_path: P
     run(scenario, tmp_path / "d")
 
 
+def test_a_subscription_that_was_left_while_a_request_works_with_it_is_another_one_afterwards(
+    tmp_path: Path,
+) -> None:
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client()
+        await place.put(b"a")
+        await client.subscribe()
+        await acked(client, at((await client.receive(1))[0]))
+        dispatch = place.endpoint.dispatches.get(place.store.saved.id, "s")
+        assert dispatch is not None
+        with dispatch.kept_open():
+            await client.call("unsubscribe", "success", consumer_id=0)
+            await client.subscribe()
+            assert payloads(await client.receive(1)) == [b"a"]
+
+    run(scenario, tmp_path / "d")
+
+
 def test_a_subscription_goes_when_all_its_partitions_are_left(tmp_path: Path) -> None:
     async def scenario(place: PulsarPlace) -> None:
         client = await place.client()
