@@ -106,10 +106,10 @@ class Life:
 
 
 @ALL
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.deep)])
 def test_what_was_receipted_never_comes_again_and_nothing_else_is_lost(
-    tmp_path: Path, kind: SubscriptionType
+    tmp_path: Path, kind: SubscriptionType, kills: int
 ) -> None:
-    kills = 5
     life = Life(kind, seed=7)
 
     async def main() -> None:
