@@ -1,4 +1,4 @@
-//! What the Pulsar endpoint and the dispatcher call, as functions of Python.
+//! What the Pulsar endpoint and the driver of subscriptions call, as functions of Python.
 
 use pyo3::intern;
 use pyo3::prelude::*;

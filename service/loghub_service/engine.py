@@ -18,7 +18,7 @@ from loghub.domain.group import LogShard
 from loghub_service.append_series import AppendSeries
 from loghub_service.catalog import Catalog, Logstore
 from loghub_service.declarations import Declarations
-from loghub_service.dispatch.dispatcher import DispatchContext, Dispatches
+from loghub_service.dispatch.driver import DispatchContext, Dispatches
 from loghub_service.dispatch.leases import Leases
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import (

@@ -31,7 +31,7 @@ from loghub.wire.subscriptions import (
 )
 from loghub_service.api import parse as lookup
 from loghub_service.api.logs import check_cursor
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.dispatch.ports import Unreadable
 from loghub_service.dispatch.sessions import LeasedConsumer
 from loghub_service.engine import Engine
