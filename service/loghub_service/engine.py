@@ -68,7 +68,7 @@ from loghub_service.storage.segment import NewGroup, Room, reserved_for
 from loghub_service.storage.segment_format import SALT_DIGITS, SegmentHeader
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import raw_size
-from loghub_service.subscriptions import SubscriptionRegistry
+from loghub_service.subscription_registry import SubscriptionRegistry
 
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")

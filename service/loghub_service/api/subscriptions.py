@@ -46,7 +46,7 @@ from loghub_service.subscription.events import Ack, ChangeSettings, Expired, See
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.state import Cursor, SubscriptionSettings
-from loghub_service.subscriptions import RegisteredSubscription, TooManySubscriptions
+from loghub_service.subscription_registry import RegisteredSubscription, TooManySubscriptions
 
 T = TypeVar("T")
 _MAX_UNIX_S = 1 << 40  # as in GetCursor

@@ -41,7 +41,7 @@ MAX_DELTAS = 64
 MAX_DELTA_FACTOR = 4
 MIN_SNAPSHOT_BYTES = 256  # a small cursor is not saved again for each few acknowledgments
 
-_log = structlog.get_logger("loghub_service.subscriptions")
+_log = structlog.get_logger("loghub_service.subscription_registry")
 
 
 class TooManySubscriptions(Exception):  # noqa: N818 - says what is wrong

@@ -35,7 +35,7 @@ from loghub_service.subscription.events import (
     SubscribedShards,
 )
 from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
-from loghub_service.subscriptions import (
+from loghub_service.subscription_registry import (
     COLLECT_RUNS,
     MAX_DELTAS,
     RegisteredSubscription,
