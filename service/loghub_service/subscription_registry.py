@@ -24,7 +24,7 @@ from loghub_service.facts import (
 )
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.acked import Run
-from loghub_service.subscription.durable import pack_cursor, pack_delta
+from loghub_service.subscription.cursor_format import pack_cursor, pack_delta
 from loghub_service.subscription.events import DispatchOutcome, Event, SeekTo, ShardStart
 from loghub_service.subscription.state import (
     Subscription,

@@ -22,7 +22,7 @@ from loghub_service.facts import (
     SubscriptionSaved,
 )
 from loghub_service.storage.subscription_rows import StoredSubscription
-from loghub_service.subscription.durable import unpack
+from loghub_service.subscription.cursor_format import unpack
 from loghub_service.subscription.events import (
     Ack,
     Flow,
