@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::acks;
 use crate::batches::{self, Limits};
 use crate::entries::{self, GroupToSend};
-use crate::frames::Heads;
+use crate::message_frames::Heads;
 use crate::slots;
 
 /// An entry as Python's `EntryToSend`: ordinal, first log, number of logs, the same of a batch, and data.
