@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loghub.contract.worker import FailingShard, KeptState, ShardProgress, WorkerStatus
+from loghub_consumer.acknowledgments import DeliveryCounts
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.failure.policy import ShardTotals
-from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.remote_processor import ProcessorCounts
 from loghub_operator.api.conditions import ConditionType
 from loghub_operator.metrics.collector import OperatorExposition

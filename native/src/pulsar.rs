@@ -1,4 +1,4 @@
-//! What the Pulsar endpoint and the dispatcher call, as functions of Python.
+//! What the Pulsar endpoint and the driver of subscriptions call, as functions of Python.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::acks;
 use crate::batches::{self, Limits};
 use crate::entries::{self, GroupToSend};
-use crate::frames::Heads;
+use crate::message_frames::Heads;
 use crate::slots;
 
 /// An entry as Python's `EntryToSend`: ordinal, first log, number of logs, the same of a batch, and data.

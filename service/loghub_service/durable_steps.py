@@ -1,11 +1,13 @@
-"""What the consumer groups of SLS and of Kafka have in common: answers that wait for the disk, and pauses of
-the process.
+"""What consumer groups of SLS and of Kafka and subscriptions have in common: answers that wait for the disk.
 
-A coordinator's step is effective in memory immediately, and its facts are committed in the same order. A
-response waits for the newest facts of its group, including the facts of earlier steps. No response therefore
-depends on anything that a crash could undo, yet waiting steps share one transaction, and a heartbeat that
-changes nothing does not wait for the disk. A failed commit stops the service, which bounds how long the state
-in memory can be ahead of the disk.
+A step is effective in memory immediately, and its facts are committed in the same order. A response waits for
+the newest facts of its group or of its subscription, including the facts of earlier steps. No response
+therefore depends on anything that a crash could undo, yet waiting steps share one transaction, and a
+heartbeat that changes nothing does not wait for the disk. A failed commit stops the service, which bounds how
+long the state in memory can be ahead of the disk.
+
+Groups also need to know of pauses of the process (`PauseDetector`), and endpoints turn the result of a commit
+into their own terms (`converted`).
 """
 
 import asyncio

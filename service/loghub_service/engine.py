@@ -18,7 +18,7 @@ from loghub.domain.group import LogShard
 from loghub_service.append_series import AppendSeries
 from loghub_service.catalog import Catalog, Logstore
 from loghub_service.declarations import Declarations
-from loghub_service.dispatch.dispatcher import DispatchContext, Dispatches
+from loghub_service.dispatch.driver import DispatchContext, Dispatches
 from loghub_service.dispatch.leases import Leases
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import (
@@ -68,7 +68,7 @@ from loghub_service.storage.segment import NewGroup, Room, reserved_for
 from loghub_service.storage.segment_format import SALT_DIGITS, SegmentHeader
 from loghub_service.storage.shardlog import ShardLog, ordinal_of
 from loghub_service.storage.stored_group import raw_size
-from loghub_service.subscriptions import SubscriptionRegistry
+from loghub_service.subscription_registry import SubscriptionRegistry
 
 _log = structlog.get_logger("loghub_service")
 T = TypeVar("T")

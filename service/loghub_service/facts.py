@@ -238,8 +238,8 @@ class SubscriptionDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSaved:
-    """The whole cursor of a shard, as `loghub_service.subscription.durable` packs it. It replaces everything
-    that was saved of the cursor before."""
+    """The whole cursor of a shard, as `loghub_service.subscription.cursor_format` packs it. It replaces
+    everything that was saved of the cursor before."""
 
     logstore: int
     name: str

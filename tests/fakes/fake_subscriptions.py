@@ -1,4 +1,4 @@
-"""Subscriptions of the client port in memory, on the real dispatcher: what the service does around it is
+"""Subscriptions of the client port in memory, on the real core: what the service does around it is
 here in a few lines, without durability."""
 
 from dataclasses import dataclass, field, replace

@@ -15,8 +15,8 @@ from msgspec import Struct
 from loghub_service.pulsar.broker.call import PulsarBrokerLimits, command_name
 from loghub_service.pulsar.wire import consumers, producers, session, topics
 from loghub_service.pulsar.wire.codec import encode
+from loghub_service.pulsar.wire.commands import COMMANDS
 from loghub_service.pulsar.wire.frames import (
-    COMMANDS,
     decode_frame,
     encode_entry,
     encode_frame,

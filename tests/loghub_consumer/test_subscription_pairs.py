@@ -1,7 +1,7 @@
 """Each type of subscription with each thing that can happen to its consumers, in virtual time.
 
 Two consumers of production, with all of their threads, consume a logstore in memory whose subscription is the
-real dispatcher (`tests.fakes.fake_subscriptions`). One invariant holds for every row:
+real core (`tests.fakes.fake_subscriptions`). One invariant holds for every row:
 
 - In the end every log is acknowledged at the log service, and was processed or is in the dead letter.
 - No log is processed twice, unless what happened allows it: then only logs that were out at that moment.

@@ -27,14 +27,14 @@ from loghub_consumer import (
     held_shard,
 )
 from loghub_consumer import subscription_session as sessions
+from loghub_consumer.acknowledgments import Deliveries, Fate, Outbox, SettledLogs
 from loghub_consumer.batch import LogPlace
 from loghub_consumer.held_shard import ThreadStep
 from loghub_consumer.membership.membership import ShardPhase
-from loghub_consumer.outbox import Deliveries, Fate, Outbox, SettledLogs
 from loghub_consumer.program_parts import own_parts
 from loghub_consumer.shard_table import HeldShardEntry, ShardTable
 from loghub_consumer.shared_buffers import SharedBuffers
-from loghub_consumer.subscription import SubscriptionAssignment
+from loghub_consumer.subscription_assignment import SubscriptionAssignment
 from loghub_consumer.subscription_session import ReceiveBounds, ReceiveRoom, Session, Stage
 from loghub_consumer.tracker import Acknowledgement
 from loghub_consumer.unacknowledged import Unsettled

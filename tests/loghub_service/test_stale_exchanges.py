@@ -9,7 +9,7 @@ import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import Nack
-from loghub_service.dispatch import dispatcher
+from loghub_service.dispatch import driver
 from loghub_service.dispatch.ports import Unreadable
 from loghub_service.settings import Limits
 from loghub_service.subscribed_logs import SubscribedLogstore
@@ -189,7 +189,7 @@ def test_a_consumer_that_waits_learns_what_cannot_be_read_and_gets_the_logs_of_o
         return await reads(logs, shard, *args, **named)
 
     monkeypatch.setattr(SubscribedLogstore, "read", read)
-    monkeypatch.setattr(dispatcher, "_DAMAGE_WAIT_S", 0.01)
+    monkeypatch.setattr(driver, "_DAMAGE_WAIT_S", 0.01)
 
     async def scenario(service: InProcess) -> None:
         nonlocal is_damaged

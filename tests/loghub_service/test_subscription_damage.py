@@ -20,7 +20,7 @@ from loghub_service.storage.database import Database, DatabaseUnusable
 from loghub_service.storage.group_commit import StorageFailed
 from loghub_service.subscription.events import Ack, SeekTo, ShardStart, SubscribedShards
 from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
-from loghub_service.subscriptions import MAX_DELTAS, RegisteredSubscription, SubscriptionRegistry
+from loghub_service.subscription_registry import MAX_DELTAS, RegisteredSubscription, SubscriptionRegistry
 from tests.loghub_service.engines import STORE_ID, ManualClock, create_group_of_one_shard, live
 from tests.loghub_service.fsck_runs import FIRST, Fsck, flip, only_lists, put, segment_of
 from tests.loghub_service.test_subscription_kills import PROJECT, SHARD, STORE

@@ -32,7 +32,7 @@ from loghub_service.subscription.events import (
     SubscribedShards,
 )
 from loghub_service.subscription.state import SubscriptionLimits, SubscriptionSettings
-from loghub_service.subscriptions import RegisteredSubscription, SubscriptionRegistry
+from loghub_service.subscription_registry import RegisteredSubscription, SubscriptionRegistry
 
 GROUPS, LOGS = 40, 3
 END = position_of(GROUPS)

@@ -1,7 +1,8 @@
 """Breadth-first search through every order of events of a small system, and random walks that go deeper.
 
-The rules of the coordinators and of the dispatcher are searched with it: `tests.properties.domain`,
-`tests.properties.kafka` and `tests.properties.subscription` have the systems, and what must hold in them.
+The rules of the coordinators and of the core of subscriptions are searched with it:
+`tests.properties.domain`, `tests.properties.kafka` and `tests.properties.subscription` have the systems, and
+what must hold in them.
 
 A system that was reached is remembered by its 64-bit hash only. Two of three million systems share one with a
 probability of one in four million; the second would not be searched.

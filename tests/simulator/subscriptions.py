@@ -38,7 +38,7 @@ from loghub_service.subscription.events import (
 from loghub_service.subscription.slots import slot_of
 from loghub_service.subscription.state import SubscriptionSettings
 from loghub_service.subscription.step import next_deadline
-from loghub_service.subscriptions import RegisteredSubscription
+from loghub_service.subscription_registry import RegisteredSubscription
 from tests.simulator.faults import Fault, ServiceCrashed
 from tests.simulator.service import PROJECT
 from tests.simulator.simulation import END_ROUNDS, NAMES, Simulation

@@ -24,7 +24,7 @@ from loghub_service import diagnosis, start
 from loghub_service import start as survey
 from loghub_service.storage import recovery
 from loghub_service.storage.data_folder import remove_tree
-from loghub_service.subscriptions import RegisteredSubscription
+from loghub_service.subscription_registry import RegisteredSubscription
 from loghub_worker.sink.files.commit_log import ABORTED, BatchDecision, BatchDecisions
 from tests.loghub_service.simdisk import SimFile
 from tests.simulator.faults import Fault

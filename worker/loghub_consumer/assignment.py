@@ -4,7 +4,7 @@
 the worker on Spark (`loghub_consumer.membership`). `StaticAssignment` has the shards that the settings name,
 without a group: it sends no heartbeats and coordinates with no other consumer. Its shards continue at the
 positions in the user's checkpoint store; without one they begin at the start position. With
-`loghub_consumer.subscription.SubscriptionAssignment` the logs come with the shards.
+`loghub_consumer.subscription_assignment.SubscriptionAssignment` the logs come with the shards.
 """
 
 import threading
@@ -36,7 +36,7 @@ from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.resumption import NoRecord
 from loghub_consumer.settings import ConsumerSettings, group_timeout_s, present_timeout_s
 from loghub_consumer.shard_table import HeldShardEntry, ShardTable
-from loghub_consumer.subscription import SubscriptionAssignment
+from loghub_consumer.subscription_assignment import SubscriptionAssignment
 
 
 class Checkpoints(Protocol):

@@ -22,6 +22,7 @@ from loghub.clock import Clock, SystemClock
 from loghub.contract.processor import retry_group
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import Code
+from loghub_consumer.acknowledgments import DeliveryCounts
 from loghub_consumer.assignment import Assignment, GroupAssignment, make_assignment
 from loghub_consumer.end_time import EndTime
 from loghub_consumer.failure.handler import FailureReport
@@ -31,7 +32,6 @@ from loghub_consumer.log_service import ReportedError, reason_of_code
 from loghub_consumer.log_threads import FanOutFactory, check_fan_out
 from loghub_consumer.membership.membership import Membership
 from loghub_consumer.membership.shard_manager import ShardManager
-from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.program import ProgramProcesses
 from loghub_consumer.processor import Listener, ProcessorFactory
 from loghub_consumer.program_parts import ProgramParts, own_parts
@@ -46,7 +46,7 @@ from loghub_consumer.settings import (
 from loghub_consumer.settlement import make_failure_sink
 from loghub_consumer.shard_runner import RunnerParts, ShardRunners
 from loghub_consumer.shard_table import ShardTable
-from loghub_consumer.subscription import SubscriptionAssignment
+from loghub_consumer.subscription_assignment import SubscriptionAssignment
 from loghub_consumer.subscription_session import Session
 from loghub_consumer.tracker import cursor_of
 

@@ -1,10 +1,10 @@
 """The session of one consumer in a subscription as values: what to send next, and which shards it has.
 
-An event is a function from one `Session` and the time to the next; `loghub_consumer.subscription` makes the
-calls. A session begins with a join, and every answered call renews it. If no call is answered for the length
-of the lease, or the log service says that the session is over, everything that was delivered in it belongs to
-others: the consumer gives up its shards and joins again. A call whose answer is lost is repeated with the
-same number, and gets the same logs again.
+An event is a function from one `Session` and the time to the next; `loghub_consumer.subscription_assignment`
+makes the calls. A session begins with a join, and every answered call renews it. If no call is answered for
+the length of the lease, or the log service says that the session is over, everything that was delivered in
+it belongs to others: the consumer gives up its shards and joins again. A call whose answer is lost is
+repeated with the same number, and gets the same logs again.
 
 Pure: times are arguments, in seconds of the monotonic clock.
 """

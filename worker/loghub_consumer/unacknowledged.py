@@ -7,7 +7,7 @@ every log group here again, whatever happens to this one.
 
 With a subscription every log comes here as soon as it is delivered, with the number of its redeliveries, and
 waits here for its first batch as well. What becomes of it is noted for the log service
-(`loghub_consumer.outbox`), which redelivers what is refused.
+(`loghub_consumer.acknowledgments`), which redelivers what is refused.
 
 No threads or clocks: times are arguments, in seconds of the monotonic clock, and `loghub_consumer.tracker`
 has the lock.
@@ -21,9 +21,9 @@ from itertools import count
 from typing import TypeAlias
 
 from loghub.backoff import Backoff
+from loghub_consumer.acknowledgments import Deliveries, Fate
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.failure.retry_logstore import Origin, RetryMark
-from loghub_consumer.outbox import Deliveries, Fate
 
 TIMED_OUT = Failure(
     cause=Cause.REJECTED, reason="AckTimedOut", message="it was neither acknowledged nor refused in time"

@@ -30,9 +30,9 @@ from loghub.contract.worker import (
     WorkerStatus,
 )
 from loghub.listening import listen
+from loghub_consumer.acknowledgments import DeliveryCounts
 from loghub_consumer.failure.handler import FailureReport
 from loghub_consumer.failure.policy import ShardTotals
-from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.remote_processor import ProcessorCounts
 
 STALE_S = 30.0  # an older status means that a thread hangs, perhaps while holding the lock

@@ -4,7 +4,7 @@
 asks a surplus worker to drain and waits for it, within a bound; only then does it lower the number, by one.
 At most one worker leaves at a time, the worker with the highest ordinal, so that the others only ever gain
 shards. No step (more workers, or the next drain) begins while a shard is in state transfer. If no worker
-should run at all (`loghub_operator.plan.desired`), the workers leave together, and the operator waits only
+should run at all (`loghub_operator.plan.suspension`), the workers leave together, and the operator waits only
 for them to leave.
 """
 
@@ -21,9 +21,9 @@ from loghub_operator.model.observed import (
     WorkerObserved,
     WorkerPhase,
 )
-from loghub_operator.plan.desired import Suspension
 from loghub_operator.plan.listing import comma_list, counted, worker_count
 from loghub_operator.plan.scaling.autoscaler import DesiredReplicas
+from loghub_operator.plan.suspension import Suspension
 
 CLOCKS_DIFFER_S = 60.0  # of two operators that lead one after the other, without any harm
 

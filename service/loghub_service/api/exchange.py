@@ -39,7 +39,7 @@ from loghub_service.api.subscriptions import (
     find,
     opened,
 )
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.dispatch.sessions import (
     Dealt,
     LeasedConsumer,

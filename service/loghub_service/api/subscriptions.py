@@ -31,7 +31,7 @@ from loghub.wire.subscriptions import (
 )
 from loghub_service.api import parse as lookup
 from loghub_service.api.logs import check_cursor
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.dispatch.ports import Unreadable
 from loghub_service.dispatch.sessions import LeasedConsumer
 from loghub_service.engine import Engine
@@ -46,7 +46,7 @@ from loghub_service.subscription.events import Ack, ChangeSettings, Expired, See
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
 from loghub_service.subscription.state import Cursor, SubscriptionSettings
-from loghub_service.subscriptions import RegisteredSubscription, TooManySubscriptions
+from loghub_service.subscription_registry import RegisteredSubscription, TooManySubscriptions
 
 T = TypeVar("T")
 _MAX_UNIX_S = 1 << 40  # as in GetCursor

@@ -3,7 +3,7 @@
 import asyncio
 
 from loghub.clock import Clock
-from loghub_service.dispatch.dispatcher import Dispatches
+from loghub_service.dispatch.driver import Dispatches
 from loghub_service.dispatch.sessions import LOOK_S, LeasedConsumer, SessionTable
 
 

@@ -28,7 +28,7 @@ from loghub_service.errors import failure
 from loghub_service.http import routes
 from loghub_service.http.auth import FindKey, authenticate, authorize
 from loghub_service.http.body import BodyLimits, ClientGone, Receive, read_body
-from loghub_service.http.direct import DirectPuts
+from loghub_service.http.direct_put_logs import DirectPuts
 from loghub_service.http.failures import failed, new_id
 from loghub_service.http.metrics import UNAUTHENTICATED, RequestMetrics
 from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED

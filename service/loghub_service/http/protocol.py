@@ -6,7 +6,7 @@ set while no request is in progress, and arriving bytes do not move it, unless t
 request. `loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
 
 A PutLogs that arrives in one piece while no other request is in progress need not be parsed by uvicorn
-(`loghub_service.http.direct`). To everything else it is a request in progress like any other.
+(`loghub_service.http.direct_put_logs`). To everything else it is a request in progress like any other.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from loghub_service.connections.listener import HttpConnection, HttpConnections
-from loghub_service.http.direct import DirectPuts
+from loghub_service.http.direct_put_logs import DirectPuts
 from loghub_service.messages import ServiceResponse, response_headers
 from loghub_service.settings import Limits
 

@@ -19,7 +19,7 @@ import uvicorn
 from loghub_service.access_keys import FindKey, file_stamps
 from loghub_service.connections.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.errors import ServiceFault
-from loghub_service.http.direct import DirectPuts
+from loghub_service.http.direct_put_logs import DirectPuts
 from loghub_service.http.protocol import BoundedProtocol
 from loghub_service.settings import Limits
 

@@ -34,7 +34,7 @@ from loghub_service.storage import kafka_rows, pulsar_rows, subscription_rows
 from loghub_service.storage.rows import LOGSTORE_COLUMNS, WHOLE_LOGSTORE, entry_from, shard_from, statements
 from loghub_service.storage.schema import SCHEMA_VERSION, SCHEMAS
 from loghub_service.storage.subscription_rows import StoredSubscription
-from loghub_service.subscription.durable import BadSavedCursor
+from loghub_service.subscription.cursor_format import BadSavedCursor
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from loghub_service.facts import (
     SubscriptionFact,
     SubscriptionSaved,
 )
-from loghub_service.subscription.durable import BadSavedCursor, unpack
+from loghub_service.subscription.cursor_format import BadSavedCursor, unpack
 from loghub_service.subscription.state import SavedCursor
 
 Statement = tuple[str, tuple[object, ...]]

@@ -1,1 +1,1 @@
-"""The dispatcher of subscriptions, a pure state machine: `step` applies one of the `events` to it."""
+"""The core of subscriptions, a pure state machine: `step` applies one of the `events` to it."""

@@ -1,5 +1,5 @@
-"""The dispatcher of a subscription: every decision about it, as a function of its state, an event and the
-time.
+"""The core of subscriptions: every decision about a subscription, as a function of its state, an event and
+the time.
 
 `step` changes the subscription that it is given and returns what follows: deliveries, loads, what must become
 durable, and state changes. The result depends on the arguments alone. A caller that wants to try several

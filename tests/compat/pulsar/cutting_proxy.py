@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from loghub_service.pulsar.wire.frames import COMMANDS, decode_frame, encode_frame
+from loghub_service.pulsar.wire.commands import COMMANDS
+from loghub_service.pulsar.wire.frames import decode_frame, encode_frame
 from loghub_service.pulsar.wire.producers import CommandSendReceipt
 from loghub_service.pulsar.wire.topics import CommandLookupTopicResponse
 

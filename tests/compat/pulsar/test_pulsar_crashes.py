@@ -9,7 +9,7 @@ import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import SubscriptionSpec
-from loghub_service.subscriptions import COLLECT_S
+from loghub_service.subscription_registry import COLLECT_S
 from tests.compat.pulsar.client_programs import LANGUAGES, RefusedError
 from tests.compat.pulsar.clients import Sent, values
 from tests.compat.pulsar.places import ServicePlace, a_service_place

@@ -17,7 +17,7 @@ from loghub_service.access_keys import AccessKey, Right
 from loghub_service.connections.listener import HttpConnection
 from loghub_service.engine import Engine
 from loghub_service.http.app import Application
-from loghub_service.http.direct import Answer, DirectPuts
+from loghub_service.http.direct_put_logs import Answer, DirectPuts
 from loghub_service.http.protocol import BoundedProtocol
 from loghub_service.http.server import HttpServer
 from loghub_service.settings import Limits

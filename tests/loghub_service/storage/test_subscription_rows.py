@@ -25,7 +25,7 @@ from loghub_service.facts import (
 from loghub_service.storage.database import Database, DatabaseUnusable, UsedCursor
 from loghub_service.storage.schema import SCHEMA_VERSION
 from loghub_service.storage.subscription_rows import StoredSubscription
-from loghub_service.subscription.durable import pack_cursor, pack_delta
+from loghub_service.subscription.cursor_format import pack_cursor, pack_delta
 from loghub_service.subscription.state import SavedCursor
 from tests.loghub_service.storage.old_metadata import take_back
 

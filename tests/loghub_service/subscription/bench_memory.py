@@ -1,4 +1,4 @@
-"""What the dispatcher of a subscription keeps in memory, in bytes for each thing that it keeps.
+"""What the core of subscriptions keeps in memory, in bytes for each thing that it keeps.
 
 ``python -m tests.loghub_service.subscription.bench_memory`` prints a row for each: a log that is out (of a
 million in Shared, Key_Shared and Exclusive, in log groups of a thousand), a range of acknowledged logs (of

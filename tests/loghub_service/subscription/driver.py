@@ -27,7 +27,7 @@ def plain(*sizes: int) -> Groups:
     return tuple((0,) * size for size in sizes)
 
 
-class Dispatcher:
+class DrivenSubscription:
     """``delivered`` has each position with its redeliveries, in the order of delivery, by consumer."""
 
     def __init__(

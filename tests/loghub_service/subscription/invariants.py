@@ -1,4 +1,4 @@
-"""What holds for every subscription, and for every step of its dispatcher.
+"""What holds for every subscription, and for every step of it.
 
 A queue is recognized by the type of its subscription, not by its class, so that a copy of the rules can be
 checked.

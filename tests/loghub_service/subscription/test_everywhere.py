@@ -17,20 +17,20 @@ from loghub_service.subscription.events import (
     ShardStart,
     SubscribedShards,
 )
-from tests.loghub_service.subscription.driver import Dispatcher, plain
+from tests.loghub_service.subscription.driver import DrivenSubscription, plain
 from tests.loghub_service.subscription.invariants import StoredLogs
 
 SHARED, KEYED = SubscriptionType.SHARED, SubscriptionType.KEY_SHARED
 FAILOVER, EXCLUSIVE = SubscriptionType.FAILOVER, SubscriptionType.EXCLUSIVE
 
 
-def attach(of: Dispatcher, consumer: int) -> Refusal | None:
+def attach(of: DrivenSubscription, consumer: int) -> Refusal | None:
     return of.apply(Join(consumer=consumer, name=str(consumer), type=of.type, shards=None)).refusal
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_a_consumer_of_all_shards_gets_the_logs_of_one_that_is_born_later(kind: SubscriptionType) -> None:
-    of = Dispatcher(kind, plain(1))
+    of = DrivenSubscription(kind, plain(1))
     assert attach(of, 1) is None
     of.apply(Allow(consumer=1, permits=9))
     of.stored[1] = StoredLogs(((0, 0),))
@@ -42,7 +42,7 @@ def test_a_consumer_of_all_shards_gets_the_logs_of_one_that_is_born_later(kind: 
 
 
 def test_what_a_consumer_allows_replaces_what_it_allowed_before() -> None:
-    of = Dispatcher(SHARED, plain(9))
+    of = DrivenSubscription(SHARED, plain(9))
     attach(of, 1)
     for permits, expected in ((2, [0, 1]), (0, []), (1, [2]), (1, [3])):
         of.apply(Allow(consumer=1, permits=permits))
@@ -56,7 +56,7 @@ def test_what_a_consumer_allows_replaces_what_it_allowed_before() -> None:
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_a_consumer_gets_logs_of_the_shards_that_it_allows(kind: SubscriptionType) -> None:
-    of = Dispatcher(kind, plain(2), plain(3))
+    of = DrivenSubscription(kind, plain(2), plain(3))
     attach(of, 1)
     of.apply(Allow(consumer=1, permits=9, only=frozenset({1})))
     assert of.taken(1) == [0, 1, 2]
@@ -67,7 +67,7 @@ def test_a_consumer_gets_logs_of_the_shards_that_it_allows(kind: SubscriptionTyp
 @pytest.mark.parametrize("without_permits", [0, 1, 2])
 def test_each_shard_is_the_first_in_its_turn(without_permits: int) -> None:
     """One with a long backlog keeps no other waiting, however often the consumer asks for nothing."""
-    of = Dispatcher(SHARED, plain(*[1] * 50), plain(*[1] * 50), plain(*[1] * 50))
+    of = DrivenSubscription(SHARED, plain(*[1] * 50), plain(*[1] * 50), plain(*[1] * 50))
     attach(of, 1)
     for _ in range(6):
         of.apply(Allow(consumer=1, permits=4))
@@ -79,7 +79,7 @@ def test_each_shard_is_the_first_in_its_turn(without_permits: int) -> None:
 
 @pytest.mark.parametrize("kind", [SHARED, KEYED])
 def test_what_is_given_back_goes_to_another_consumer_without_a_count(kind: SubscriptionType) -> None:
-    of = Dispatcher(kind, plain(3))
+    of = DrivenSubscription(kind, plain(3))
     attach(of, 1)
     of.apply(Allow(consumer=1, permits=3))
     of.apply(Allow(consumer=1, permits=0))
@@ -96,7 +96,7 @@ def test_what_is_given_back_goes_to_another_consumer_without_a_count(kind: Subsc
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_what_is_still_out_of_an_answer_that_was_lost_is_known(kind: SubscriptionType) -> None:
-    of = Dispatcher(kind, plain(4, 2))
+    of = DrivenSubscription(kind, plain(4, 2))
     attach(of, 1)
     of.apply(Allow(consumer=1, permits=9))
     queue, consumer = of.subscription.shards[0].queue, of.subscription.consumers[1]
@@ -110,7 +110,7 @@ def test_what_is_still_out_of_an_answer_that_was_lost_is_known(kind: Subscriptio
 
 
 def test_settings_change_while_nobody_is_attached() -> None:
-    of = Dispatcher(SHARED, plain(2))
+    of = DrivenSubscription(SHARED, plain(2))
     change = ChangeSettings(type=KEYED, in_order=False, key=("user",))
     done = of.apply(change)
     assert (done.refusal, done.are_settings_changed) == (None, True)
@@ -127,7 +127,7 @@ def test_settings_change_while_nobody_is_attached() -> None:
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_acknowledgments_while_nobody_is_there_make_the_backlog_smaller(kind: SubscriptionType) -> None:
-    of = Dispatcher(kind, plain(3, 3))
+    of = DrivenSubscription(kind, plain(3, 3))
     attach(of, 1)
     of.apply(Allow(consumer=1, permits=9))
     of.ack(0)
@@ -146,7 +146,7 @@ def test_acknowledgments_while_nobody_is_there_make_the_backlog_smaller(kind: Su
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_the_logs_of_a_group_are_counted_and_not_the_positions_up_to_its_end(kind: SubscriptionType) -> None:
     """Also while logs are read again that were read before: then the count says what is left of them."""
-    of = Dispatcher(kind, plain(3, 2, 3))
+    of = DrivenSubscription(kind, plain(3, 2, 3))
     of.join(1, permits=8)
     of.apply(LeaveSubscription(consumer=1))
     of.join(2, permits=5)

@@ -5,7 +5,7 @@ from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import DelayPassed, Join, LeaveSubscription, Redeliver, Refusal
 from loghub_service.subscription.slots import SLOTS
 from loghub_service.subscription.state import SubscriptionLimits
-from tests.loghub_service.subscription.driver import Dispatcher
+from tests.loghub_service.subscription.driver import DrivenSubscription
 
 KEYED = SubscriptionType.KEY_SHARED
 LOW, HIGH = 0, SLOTS - 1  # slots of the first and the second consumer
@@ -13,7 +13,7 @@ G1 = position_of(1)
 
 
 def test_each_log_goes_to_the_owner_of_its_slot() -> None:
-    of = Dispatcher(KEYED, ((LOW, HIGH, HIGH, LOW), (HIGH,)))
+    of = DrivenSubscription(KEYED, ((LOW, HIGH, HIGH, LOW), (HIGH,)))
     of.join(1)
     of.join(2)
     of.flow(1, 9)
@@ -22,7 +22,7 @@ def test_each_log_goes_to_the_owner_of_its_slot() -> None:
 
 
 def test_a_newcomer_gets_a_key_only_when_the_former_owner_has_acknowledged_its_logs() -> None:
-    of = Dispatcher(KEYED, ((HIGH, LOW, HIGH, HIGH),))
+    of = DrivenSubscription(KEYED, ((HIGH, LOW, HIGH, HIGH),))
     of.join(1, permits=2)
     of.join(2, permits=9)
     assert (of.taken(1), of.taken(2)) == ([0, 1], [])
@@ -31,7 +31,7 @@ def test_a_newcomer_gets_a_key_only_when_the_former_owner_has_acknowledged_its_l
 
 
 def test_without_permits_nothing_new_is_looked_at() -> None:
-    of = Dispatcher(KEYED, ((LOW, LOW, LOW, HIGH),))
+    of = DrivenSubscription(KEYED, ((LOW, LOW, LOW, HIGH),))
     of.join(1, permits=2)
     queue = of.subscription.shards[0].queue
     assert (of.taken(1), queue.unacked) == ([0, 1], 2)
@@ -41,7 +41,7 @@ def test_without_permits_nothing_new_is_looked_at() -> None:
 
 
 def test_a_log_does_not_pass_one_of_its_key_that_waits() -> None:
-    of = Dispatcher(KEYED, ((LOW, HIGH, LOW, HIGH),))
+    of = DrivenSubscription(KEYED, ((LOW, HIGH, LOW, HIGH),))
     of.join(1, permits=1)
     of.join(2, permits=1)
     assert (of.taken(1), of.taken(2)) == ([0], [1])
@@ -51,7 +51,9 @@ def test_a_log_does_not_pass_one_of_its_key_that_waits() -> None:
 
 
 def test_logs_of_other_keys_pass_up_to_the_look_ahead() -> None:
-    of = Dispatcher(KEYED, ((LOW, LOW, LOW, HIGH, LOW, HIGH),), limits=SubscriptionLimits(look_ahead=2))
+    of = DrivenSubscription(
+        KEYED, ((LOW, LOW, LOW, HIGH, LOW, HIGH),), limits=SubscriptionLimits(look_ahead=2)
+    )
     of.join(1, permits=1)
     of.join(2, permits=9)
     assert (of.taken(1), of.taken(2)) == ([0], [])  # two wait, and nothing more is read
@@ -62,7 +64,7 @@ def test_logs_of_other_keys_pass_up_to_the_look_ahead() -> None:
 
 
 def test_the_logs_of_a_consumer_that_leaves_go_to_the_next_owner_in_order() -> None:
-    of = Dispatcher(KEYED, ((HIGH, HIGH, HIGH),))
+    of = DrivenSubscription(KEYED, ((HIGH, HIGH, HIGH),))
     of.join(1)
     of.join(2, permits=2)
     of.flow(1, 9)
@@ -72,7 +74,7 @@ def test_the_logs_of_a_consumer_that_leaves_go_to_the_next_owner_in_order() -> N
 
 
 def test_a_late_acknowledgment_of_the_first_log_that_waits_lets_the_next_go() -> None:
-    of = Dispatcher(KEYED, ((LOW, LOW, HIGH),))
+    of = DrivenSubscription(KEYED, ((LOW, LOW, HIGH),))
     of.join(1, permits=2)
     of.join(2)
     of.apply(Redeliver(consumer=1, shard=0))
@@ -83,7 +85,7 @@ def test_a_late_acknowledgment_of_the_first_log_that_waits_lets_the_next_go() ->
 
 
 def test_a_log_with_a_delay_lets_others_of_its_key_pass() -> None:
-    of = Dispatcher(KEYED, ((LOW, LOW),))
+    of = DrivenSubscription(KEYED, ((LOW, LOW),))
     of.join(1, permits=1)
     of.apply(Redeliver(consumer=1, shard=0, delay_s=1.0))
     of.delivered.clear()
@@ -95,7 +97,7 @@ def test_a_log_with_a_delay_lets_others_of_its_key_pass() -> None:
 
 
 def test_logs_with_a_time_wait_for_it() -> None:
-    of = Dispatcher(KEYED, ((LOW, HIGH),), not_before_s=3.0)
+    of = DrivenSubscription(KEYED, ((LOW, HIGH),), not_before_s=3.0)
     of.join(1, permits=9)
     assert of.taken(1) == []
     of.now = 3.0
@@ -104,7 +106,7 @@ def test_logs_with_a_time_wait_for_it() -> None:
 
 
 def test_a_delay_survives_that_nobody_is_connected() -> None:
-    of = Dispatcher(KEYED, ((LOW, HIGH),))
+    of = DrivenSubscription(KEYED, ((LOW, HIGH),))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)], delay_s=5))
     of.apply(LeaveSubscription(consumer=1))
@@ -116,7 +118,7 @@ def test_a_delay_survives_that_nobody_is_connected() -> None:
 
 
 def test_slots_that_nobody_has_chosen_wait_for_an_owner() -> None:
-    of = Dispatcher(KEYED, ((5, 9, 5),))
+    of = DrivenSubscription(KEYED, ((5, 9, 5),))
     of.join(1, permits=9, slots=((5, 5),))
     assert (of.taken(1), of.states) == ([0, 2], ["Unowned"])
     of.join(2, permits=9, slots=((6, 7), (9, HIGH)))
@@ -128,7 +130,7 @@ def test_slots_that_nobody_has_chosen_wait_for_an_owner() -> None:
 
 
 def test_chosen_slots_must_be_free_legal_and_chosen_by_all() -> None:
-    of = Dispatcher(KEYED, ())
+    of = DrivenSubscription(KEYED, ())
     of.join(1, slots=((0, 9), (20, 29)))
     assert of.join(2, slots=((5, 5),)).refusal is Refusal.SLOTS_TAKEN
     assert of.join(2, slots=((30, 29),)).refusal is Refusal.BAD_SLOTS
@@ -138,14 +140,14 @@ def test_chosen_slots_must_be_free_legal_and_chosen_by_all() -> None:
 
 
 def test_other_types_ignore_chosen_slots() -> None:
-    of = Dispatcher(SubscriptionType.SHARED, ((1, 2),))
+    of = DrivenSubscription(SubscriptionType.SHARED, ((1, 2),))
     of.apply(Join(consumer=1, name="", type=SubscriptionType.SHARED, shards=(0,), slots=((9, 8),)))
     of.flow(1, 9)
     assert of.taken(1) == [0, 1]
 
 
 def test_beyond_the_limit_of_ranges_only_holes_are_delivered() -> None:
-    of = Dispatcher(KEYED, ((LOW,) * 6,), limits=SubscriptionLimits(max_ranges=1))
+    of = DrivenSubscription(KEYED, ((LOW,) * 6,), limits=SubscriptionLimits(max_ranges=1))
     of.join(1, permits=4)
     of.ack(1)
     of.delivered.clear()
@@ -159,7 +161,7 @@ def test_beyond_the_limit_of_ranges_only_holes_are_delivered() -> None:
 
 
 def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
-    of = Dispatcher(KEYED, ((LOW, HIGH) * 4,), limits=SubscriptionLimits(max_unacked=3))
+    of = DrivenSubscription(KEYED, ((LOW, HIGH) * 4,), limits=SubscriptionLimits(max_unacked=3))
     of.join(1, permits=9)
     assert (of.taken(1), of.states) == ([0, 1, 2], ["WaitsForRoom"])
     of.ack(1)
@@ -167,7 +169,7 @@ def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
 
 
 def test_a_log_that_its_consumer_wants_later_lets_the_next_owner_have_the_key() -> None:
-    of = Dispatcher(SubscriptionType.KEY_SHARED, [[SLOTS - 1], [SLOTS - 1]])
+    of = DrivenSubscription(SubscriptionType.KEY_SHARED, [[SLOTS - 1], [SLOTS - 1]])
     of.join(1, permits=1)
     of.join(2, permits=1)
     assert of.taken(2) == []

@@ -20,7 +20,7 @@ from loghub_service.subscription.events import (
 from loghub_service.subscription.shared import SharedQueue, runs_of
 from loghub_service.subscription.state import DispatchDraft, SubscriptionLimits
 from loghub_service.subscription.step import next_deadline
-from tests.loghub_service.subscription.driver import Dispatcher, plain
+from tests.loghub_service.subscription.driver import DrivenSubscription, plain
 
 SHARED = SubscriptionType.SHARED
 G1, G2 = position_of(1), position_of(2)
@@ -28,7 +28,7 @@ G1, G2 = position_of(1), position_of(2)
 
 def test_logs_are_dealt_one_at_a_time_by_priority_and_in_turns() -> None:
     """Receiver queues of 2, 1, 1 in the first priority and 2, 1 in the second; seven logs."""
-    of = Dispatcher(SHARED, ())
+    of = DrivenSubscription(SHARED, ())
     for consumer, permits, priority in ((1, 2, 0), (2, 1, 0), (3, 1, 0), (4, 2, 1), (5, 1, 1)):
         of.join(consumer, permits=permits, priority=priority)
     order = []
@@ -39,7 +39,7 @@ def test_logs_are_dealt_one_at_a_time_by_priority_and_in_turns() -> None:
 
 
 def test_a_whole_group_is_dealt_in_the_same_order() -> None:
-    of = Dispatcher(SHARED, ())
+    of = DrivenSubscription(SHARED, ())
     for consumer, permits, priority in ((1, 2, 0), (2, 1, 0), (3, 1, 0), (4, 2, 1), (5, 1, 1)):
         of.join(consumer, permits=permits, priority=priority)
     of.append(*[0] * 8)
@@ -47,7 +47,7 @@ def test_a_whole_group_is_dealt_in_the_same_order() -> None:
 
 
 def test_a_consumer_gets_no_more_than_its_permits_and_its_limit_of_unacknowledged_logs() -> None:
-    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_unacked_of_consumer=4))
+    of = DrivenSubscription(SHARED, plain(9), limits=SubscriptionLimits(max_unacked_of_consumer=4))
     of.join(1, permits=3)
     assert of.taken(1) == [0, 1, 2]
     of.flow(1, 5)
@@ -57,7 +57,7 @@ def test_a_consumer_gets_no_more_than_its_permits_and_its_limit_of_unacknowledge
 
 
 def test_what_a_consumer_acknowledges_in_one_shard_makes_room_for_logs_of_another() -> None:
-    of = Dispatcher(SHARED, plain(2), plain(3), limits=SubscriptionLimits(max_unacked_of_consumer=2))
+    of = DrivenSubscription(SHARED, plain(2), plain(3), limits=SubscriptionLimits(max_unacked_of_consumer=2))
     of.join(1, permits=9, shards=(0, 1))
     assert of.taken(1) == [0, 1]
     of.flow(1, 1)
@@ -71,7 +71,7 @@ def test_what_a_consumer_acknowledges_in_one_shard_makes_room_for_logs_of_anothe
 def test_of_many_shards_no_more_are_looked_at_than_a_consumer_can_take_logs_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of = Dispatcher(SHARED, *[plain(3)] * 20, limits=SubscriptionLimits(max_unacked_of_consumer=2))
+    of = DrivenSubscription(SHARED, *[plain(3)] * 20, limits=SubscriptionLimits(max_unacked_of_consumer=2))
     of.join(1, permits=9, shards=tuple(range(20)))
     of.ack(0, 1)  # from now on, each shard has logs to deliver
     assert of.taken(1) == [0, 1, 2, 0]
@@ -92,7 +92,7 @@ def test_of_many_shards_no_more_are_looked_at_than_a_consumer_can_take_logs_of(
 
 
 def test_what_is_still_out_is_known_in_whichever_order_it_is_asked() -> None:
-    of = Dispatcher(SHARED, plain(9))
+    of = DrivenSubscription(SHARED, plain(9))
     of.join(1, permits=9)
     consumer, queue = of.subscription.consumers[1], of.subscription.shards[0].queue
     of.ack(6)
@@ -107,14 +107,14 @@ def test_a_run_ends_with_its_group_and_where_the_number_of_redeliveries_changes(
 
 
 def test_permits_beyond_the_limit_are_cut() -> None:
-    of = Dispatcher(SHARED, (), limits=SubscriptionLimits(max_permits=2))
+    of = DrivenSubscription(SHARED, (), limits=SubscriptionLimits(max_permits=2))
     of.join(1, permits=5)
     of.append(0, 0, 0)
     assert of.taken(1) == [0, 1]
 
 
 def test_single_acknowledgments_are_ranges_until_the_mark_reaches_them() -> None:
-    of = Dispatcher(SHARED, plain(3, 1, 2))
+    of = DrivenSubscription(SHARED, plain(3, 1, 2))
     of.join(1, permits=9)
     of.ack(2, 0)
     assert (of.mark, of.ranges) == (1, ((2, G1),))  # the gap after the group's last log belongs to it
@@ -127,7 +127,7 @@ def test_single_acknowledgments_are_ranges_until_the_mark_reaches_them() -> None
 
 
 def test_an_acknowledgment_that_comes_twice_saves_nothing() -> None:
-    of = Dispatcher(SHARED, plain(3, 3))
+    of = DrivenSubscription(SHARED, plain(3, 3))
     of.join(1, permits=3)
     assert of.ack(0, 2, G1).acked == {0: [(0, 1), (2, G1), (G1, G1 + 1)]}
     assert of.ack(0, 2, G1).acked == {}
@@ -135,21 +135,21 @@ def test_an_acknowledgment_that_comes_twice_saves_nothing() -> None:
 
 
 def test_a_run_may_name_the_end_of_its_group_in_either_form() -> None:
-    of = Dispatcher(SHARED, plain(3, 3))
+    of = DrivenSubscription(SHARED, plain(3, 3))
     of.join(1, permits=9)
     of.apply(Ack(shard=0, runs=[(0, 3), (G1 + 1, G2)]))
     assert (of.mark, of.ranges) == (G1, ((G1 + 1, G2),))
 
 
 def test_a_run_beyond_the_end_or_over_two_groups_is_rejected_alone() -> None:
-    of = Dispatcher(SHARED, plain(1, 1))
+    of = DrivenSubscription(SHARED, plain(1, 1))
     of.join(1, permits=9)
     done = of.apply(Ack(shard=0, runs=[(0, G1 + 1), (G2, G2 + 1), (-1, 1), (1, 1), (G1, G1 + 1)]))
     assert (done.rejected, of.ranges) == (4, ((G1, G2),))
 
 
 def test_what_was_out_at_a_consumer_that_leaves_goes_to_another_with_the_same_count() -> None:
-    of = Dispatcher(SHARED, plain(4))
+    of = DrivenSubscription(SHARED, plain(4))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0, runs=[(0, 1)]))  # it has no permit left for it
     of.join(2, permits=1)
@@ -163,7 +163,7 @@ def test_what_was_out_at_a_consumer_that_leaves_goes_to_another_with_the_same_co
 
 
 def test_only_what_is_out_at_the_consumer_is_redelivered() -> None:
-    of = Dispatcher(SHARED, plain(4))
+    of = DrivenSubscription(SHARED, plain(4))
     of.join(1, permits=2)
     of.join(2, permits=2)
     of.delivered.clear()
@@ -173,7 +173,7 @@ def test_only_what_is_out_at_the_consumer_is_redelivered() -> None:
 
 
 def test_a_run_with_many_more_positions_than_are_out_names_no_others() -> None:
-    of = Dispatcher(SHARED, plain(4))
+    of = DrivenSubscription(SHARED, plain(4))
     of.join(1, permits=3)
     of.delivered.clear()
     of.apply(Redeliver(consumer=1, shard=0, runs=[(1, G1)]))
@@ -182,7 +182,7 @@ def test_a_run_with_many_more_positions_than_are_out_names_no_others() -> None:
 
 
 def test_without_names_everything_that_the_consumer_has_is_redelivered() -> None:
-    of = Dispatcher(SHARED, plain(3))
+    of = DrivenSubscription(SHARED, plain(3))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0))
     of.delivered.clear()
@@ -191,7 +191,7 @@ def test_without_names_everything_that_the_consumer_has_is_redelivered() -> None
 
 
 def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
-    of = Dispatcher(SHARED, plain(3))
+    of = DrivenSubscription(SHARED, plain(3))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0, runs=[(0, 1)], delay_s=2.5))
     of.delivered.clear()
@@ -208,7 +208,7 @@ def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
 
 
 def test_the_first_of_all_delays_is_the_deadline() -> None:
-    of = Dispatcher(SHARED, plain(1), plain(1))
+    of = DrivenSubscription(SHARED, plain(1), plain(1))
     of.join(1, permits=2, shards=(0, 1))
     of.apply(Redeliver(consumer=1, shard=0, delay_s=2.0))
     of.apply(Redeliver(consumer=1, shard=1, delay_s=3.0))
@@ -220,7 +220,7 @@ def test_the_first_of_all_delays_is_the_deadline() -> None:
 
 
 def test_a_delay_survives_that_nobody_is_connected() -> None:
-    of = Dispatcher(SHARED, plain(2))
+    of = DrivenSubscription(SHARED, plain(2))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)], delay_s=5))
     of.apply(LeaveSubscription(consumer=1))
@@ -233,7 +233,7 @@ def test_a_delay_survives_that_nobody_is_connected() -> None:
 
 
 def test_logs_with_a_time_wait_for_it() -> None:
-    of = Dispatcher(SHARED, plain(2), not_before_s=7.0)
+    of = DrivenSubscription(SHARED, plain(2), not_before_s=7.0)
     of.join(1, permits=9)
     assert of.taken(1) == []
     of.ack(0)
@@ -243,7 +243,7 @@ def test_logs_with_a_time_wait_for_it() -> None:
 
 
 def test_a_late_acknowledgment_settles_what_is_out_elsewhere_waits_or_is_not_read() -> None:
-    of = Dispatcher(SHARED, plain(2, 1, 3))
+    of = DrivenSubscription(SHARED, plain(2, 1, 3))
     of.join(1, permits=1)
     of.join(2, permits=1)
     of.apply(LeaveSubscription(consumer=1))  # position 0 waits, 1 is out at consumer 2
@@ -255,7 +255,7 @@ def test_a_late_acknowledgment_settles_what_is_out_elsewhere_waits_or_is_not_rea
 
 
 def test_beyond_the_limit_of_ranges_only_holes_are_delivered() -> None:
-    of = Dispatcher(SHARED, plain(8), limits=SubscriptionLimits(max_ranges=2))
+    of = DrivenSubscription(SHARED, plain(8), limits=SubscriptionLimits(max_ranges=2))
     of.join(1, permits=5)
     of.ack(1, 3)
     assert of.states == ["WaitsForRoom"]
@@ -267,7 +267,7 @@ def test_beyond_the_limit_of_ranges_only_holes_are_delivered() -> None:
 
 
 def test_what_is_not_out_adds_no_range_beyond_the_limit() -> None:
-    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_ranges=1))
+    of = DrivenSubscription(SHARED, plain(9), limits=SubscriptionLimits(max_ranges=1))
     of.join(1)
     assert of.ack(2).rejected == 0
     assert of.ack(5, 3, 0).rejected == 1
@@ -275,7 +275,7 @@ def test_what_is_not_out_adds_no_range_beyond_the_limit() -> None:
 
 
 def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
-    of = Dispatcher(SHARED, plain(9), limits=SubscriptionLimits(max_unacked=3))
+    of = DrivenSubscription(SHARED, plain(9), limits=SubscriptionLimits(max_unacked=3))
     of.join(1, permits=9)
     assert (of.taken(1), of.states) == ([0, 1, 2], ["WaitsForRoom"])
     of.ack(1)
@@ -283,7 +283,7 @@ def test_so_many_logs_may_be_unacknowledged_and_no_more() -> None:
 
 
 def test_a_seek_forgets_everything_and_closes_the_consumers() -> None:
-    of = Dispatcher(SHARED, plain(4))
+    of = DrivenSubscription(SHARED, plain(4))
     of.join(1, permits=9)
     of.join(2)
     of.apply(Redeliver(consumer=1, shard=0, runs=[(1, 2)]))
@@ -296,7 +296,7 @@ def test_a_seek_forgets_everything_and_closes_the_consumers() -> None:
 
 
 def test_a_seek_stays_within_the_shard() -> None:
-    of = Dispatcher(SHARED, plain(1))
+    of = DrivenSubscription(SHARED, plain(1))
     of.apply(SeekTo(shard=0, position=position_of(9)))
     assert of.mark == G1
     of.apply(SeekTo(shard=0, position=-1))
@@ -304,7 +304,7 @@ def test_a_seek_stays_within_the_shard() -> None:
 
 
 def test_what_has_expired_is_not_delivered_again() -> None:
-    of = Dispatcher(SHARED, plain(1, 1, 1, 1))
+    of = DrivenSubscription(SHARED, plain(1, 1, 1, 1))
     of.join(1, permits=1)
     of.join(2, permits=1)
     of.apply(LeaveSubscription(consumer=1))  # 0 waits, G1 is out
@@ -321,7 +321,7 @@ def test_what_has_expired_is_not_delivered_again() -> None:
 
 def test_counts_and_delays_go_with_their_logs() -> None:
     """Else a subscription would remember everything that ever failed."""
-    of = Dispatcher(SHARED, plain(1, 1, 1, 1, 1))
+    of = DrivenSubscription(SHARED, plain(1, 1, 1, 1, 1))
     of.join(1, permits=9)
     queue = of.subscription.shards[0].queue
     assert isinstance(queue, SharedQueue)
@@ -339,7 +339,7 @@ def test_counts_and_delays_go_with_their_logs() -> None:
 
 
 def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_the_type_afterwards() -> None:
-    of = Dispatcher(SHARED, plain(2))
+    of = DrivenSubscription(SHARED, plain(2))
     of.join(1, permits=9)
     of.ack(1)
     other = Join(consumer=2, name="b", type=SubscriptionType.EXCLUSIVE, shards=(0,))
@@ -352,7 +352,7 @@ def test_a_consumer_of_another_type_is_refused_while_one_is_there_and_changes_th
 
 
 def test_a_load_of_before_a_rewind_is_ignored() -> None:
-    of = Dispatcher(SHARED, plain(2))
+    of = DrivenSubscription(SHARED, plain(2))
     of.join(1)
     of.apply(LeaveSubscription(consumer=1))
     before = of.subscription.shards[0].load
@@ -364,14 +364,14 @@ def test_a_load_of_before_a_rewind_is_ignored() -> None:
 
 def test_logs_that_are_lost_hold_nothing_back() -> None:
     """After an accepted loss, ordinals have no group."""
-    of = Dispatcher(SHARED, ((0,), (), (), (0,), ()))
+    of = DrivenSubscription(SHARED, ((0,), (), (), (0,), ()))
     of.join(1, permits=9)
     of.ack(0, position_of(3))
     assert (of.mark, of.ranges) == (position_of(5), ())
 
 
 def test_the_first_priority_goes_first_whenever_its_consumer_came() -> None:
-    of = Dispatcher(SHARED, ())
+    of = DrivenSubscription(SHARED, ())
     of.join(1, permits=9, priority=1)
     of.join(2, permits=1)
     of.append(0, 0)
@@ -379,7 +379,7 @@ def test_the_first_priority_goes_first_whenever_its_consumer_came() -> None:
 
 
 def test_what_waits_beyond_the_permits_stays_waiting() -> None:
-    of = Dispatcher(SHARED, plain(4))
+    of = DrivenSubscription(SHARED, plain(4))
     of.join(1, permits=3)
     of.apply(Redeliver(consumer=1, shard=0))
     of.join(2, permits=1)
@@ -389,7 +389,7 @@ def test_what_waits_beyond_the_permits_stays_waiting() -> None:
 
 
 def test_a_seek_forgets_delays() -> None:
-    of = Dispatcher(SHARED, plain(2))
+    of = DrivenSubscription(SHARED, plain(2))
     of.join(1, permits=2)
     of.apply(Redeliver(consumer=1, shard=0, delay_s=5.0))
     of.apply(SeekTo(shard=0, position=0))
@@ -403,7 +403,7 @@ def test_a_seek_forgets_delays() -> None:
 
 
 def test_a_log_counts_once_as_acknowledged() -> None:
-    of = Dispatcher(SHARED, plain(5))
+    of = DrivenSubscription(SHARED, plain(5))
     of.join(1, permits=4)
     cursor = of.subscription.shards[0]
     for runs, expected in (([(0, 1), (2, 3)], 2), ([(0, 3)], 3), ([(0, 4)], 4), ([(0, 4)], 4)):
@@ -412,7 +412,7 @@ def test_a_log_counts_once_as_acknowledged() -> None:
 
 
 def test_what_is_out_above_the_expired_logs_stays_out() -> None:
-    of = Dispatcher(SHARED, plain(1, 1))
+    of = DrivenSubscription(SHARED, plain(1, 1))
     of.join(1, permits=2)
     of.apply(Expired(shard=0, position=G1))
     assert of.subscription.consumers[1].unacked == 1

@@ -20,16 +20,20 @@ from loghub_service.subscription.events import (
 )
 from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
 from loghub_service.subscription.step import create, step
-from tests.loghub_service.subscription.driver import Dispatcher, plain
+from tests.loghub_service.subscription.driver import DrivenSubscription, plain
 from tests.loghub_service.subscription.invariants import StoredLogs
 
 SHARED, EXCLUSIVE = SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE
 G1, G2 = position_of(1), position_of(2)
 
 
-def split(kind: SubscriptionType = SubscriptionType.KEY_SHARED, *, in_order: bool = True) -> Dispatcher:
+def split(
+    kind: SubscriptionType = SubscriptionType.KEY_SHARED, *, in_order: bool = True
+) -> DrivenSubscription:
     """Shard 0 was split into 1 and 2; a consumer has all of them."""
-    of = Dispatcher(kind, plain(1, 1), plain(1), plain(1), parents=((), (0,), (0,)), in_order=in_order)
+    of = DrivenSubscription(
+        kind, plain(1, 1), plain(1), plain(1), parents=((), (0,), (0,)), in_order=in_order
+    )
     of.join(1, permits=9, shards=(0, 1, 2))
     return of
 
@@ -63,7 +67,7 @@ def test_without_an_order_children_do_not_wait() -> None:
 
 
 def test_children_wait_by_the_type_that_the_subscription_has_now() -> None:
-    of = Dispatcher(SHARED, plain(1), plain(1), parents=((), (0,)))
+    of = DrivenSubscription(SHARED, plain(1), plain(1), parents=((), (0,)))
     for number, (kind, state) in enumerate(
         ((SHARED, "Flowing"), (EXCLUSIVE, "WaitsForParent"), (SHARED, "Flowing")), 1
     ):
@@ -82,7 +86,7 @@ def test_a_parent_that_is_gone_holds_nothing_back() -> None:
 
 
 def test_a_shard_that_is_born_begins_at_its_first_log_and_is_saved() -> None:
-    of = Dispatcher(SHARED, plain(1))
+    of = DrivenSubscription(SHARED, plain(1))
     of.stored[1] = StoredLogs(((0,),))
     starts = {0: ShardStart(end=G1), 1: ShardStart(parents=(0,), mark=0, end=G1)}
     done = of.apply(SubscribedShards(shards=starts))
@@ -91,7 +95,7 @@ def test_a_shard_that_is_born_begins_at_its_first_log_and_is_saved() -> None:
 
 
 def test_news_of_known_shards_are_taken_over() -> None:
-    of = Dispatcher(SHARED, plain(1))
+    of = DrivenSubscription(SHARED, plain(1))
     of.ack(0)
     of.apply(SubscribedShards(shards={0: ShardStart(end=G1, is_closed=True)}))
     assert of.states == ["NoConsumer"]  # its group was not read, so its end is not known
@@ -103,7 +107,7 @@ def test_news_of_known_shards_are_taken_over() -> None:
 
 def test_a_parent_that_becomes_known_later_holds_its_child_back() -> None:
     """What is saved of a subscription has no parents."""
-    of = Dispatcher(SubscriptionType.KEY_SHARED, plain(1), plain(1))
+    of = DrivenSubscription(SubscriptionType.KEY_SHARED, plain(1), plain(1))
     of.apply(SubscribedShards(shards={0: ShardStart(end=G1), 1: ShardStart(parents=(0,), end=G1)}))
     of.join(1, permits=9, shards=(0, 1))
     assert (of.states, of.delivered) == (["Flowing", "WaitsForParent"], {1: [(0, 0)]})
@@ -116,11 +120,11 @@ def test_an_empty_closed_shard_is_finished_from_the_start() -> None:
 
 @pytest.mark.parametrize("event", [LeaveSubscription(consumer=9), Flow(consumer=9, permits=1)])
 def test_an_unknown_consumer_is_refused(event: LeaveSubscription | Flow) -> None:
-    assert Dispatcher(SHARED, ()).apply(event).refusal is Refusal.UNKNOWN_CONSUMER
+    assert DrivenSubscription(SHARED, ()).apply(event).refusal is Refusal.UNKNOWN_CONSUMER
 
 
 def test_an_unknown_shard_or_a_consumer_of_another_one_is_refused() -> None:
-    of = Dispatcher(SHARED, (), ())
+    of = DrivenSubscription(SHARED, (), ())
     of.join(1)
     assert of.apply(Redeliver(consumer=1, shard=1)).refusal is Refusal.UNKNOWN_CONSUMER
     assert of.apply(Ack(shard=9, runs=[(0, 1)])).refusal is Refusal.UNKNOWN_SHARD
@@ -129,12 +133,12 @@ def test_an_unknown_shard_or_a_consumer_of_another_one_is_refused() -> None:
 
 
 def test_cumulative_acknowledgments_need_an_order() -> None:
-    of = Dispatcher(SHARED, plain(1))
+    of = DrivenSubscription(SHARED, plain(1))
     assert of.apply(AckUpTo(shard=0, stop=1)).refusal is Refusal.NOT_ORDERED
 
 
 def test_so_many_consumers_may_join_and_no_more() -> None:
-    of = Dispatcher(SHARED, (), (), limits=SubscriptionLimits(max_consumers=1))
+    of = DrivenSubscription(SHARED, (), (), limits=SubscriptionLimits(max_consumers=1))
     of.join(1)
     assert of.join(2).refusal is Refusal.TOO_MANY_CONSUMERS
     assert of.join(2, shards=(0, 1)).refusal is Refusal.TOO_MANY_CONSUMERS
@@ -142,14 +146,14 @@ def test_so_many_consumers_may_join_and_no_more() -> None:
 
 
 def test_one_consumer_has_its_permits_for_all_its_shards() -> None:
-    of = Dispatcher(SHARED, plain(2), plain(2))
+    of = DrivenSubscription(SHARED, plain(2), plain(2))
     of.join(1, permits=3, shards=(0, 1))
     assert of.taken(1) == [0, 1, 0]
     assert of.subscription.consumers[1].unacked == 3
 
 
 def test_after_a_restart_everything_without_an_acknowledgment_comes_again() -> None:
-    of = Dispatcher(SHARED, plain(2, 2))
+    of = DrivenSubscription(SHARED, plain(2, 2))
     of.join(1, permits=9)
     of.ack(1, G1 + 1)
     starts = {0: ShardStart(end=G2)}
@@ -166,7 +170,7 @@ def test_after_a_restart_everything_without_an_acknowledgment_comes_again() -> N
 def test_the_backlog_is_known_without_a_consumer_and_while_everything_is_read_again(
     kind: SubscriptionType,
 ) -> None:
-    of = Dispatcher(kind, plain(3, 1, 1))
+    of = DrivenSubscription(kind, plain(3, 1, 1))
     cursor = of.subscription.shards[0]
     assert cursor.backlog == (0, 0)  # all logs from 0 on
     of.join(1, permits=4)
@@ -185,10 +189,10 @@ def test_the_backlog_is_known_without_a_consumer_and_while_everything_is_read_ag
 
 
 def test_a_mark_beyond_what_was_read_is_the_backlog() -> None:
-    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of = DrivenSubscription(EXCLUSIVE, plain(1, 1, 1))
     of.apply(AckUpTo(shard=0, stop=G2))
     assert of.subscription.shards[0].backlog == (G2, 0)
-    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of = DrivenSubscription(EXCLUSIVE, plain(1, 1, 1))
     of.join(1, permits=2)
     of.apply(LeaveSubscription(consumer=1))
     of.apply(AckUpTo(shard=0, stop=position_of(3)))
@@ -196,7 +200,7 @@ def test_a_mark_beyond_what_was_read_is_the_backlog() -> None:
 
 
 def test_acknowledgments_of_what_was_never_read_leave_the_backlog_below_as_it_is() -> None:
-    of = Dispatcher(SHARED, plain(5))
+    of = DrivenSubscription(SHARED, plain(5))
     of.join(1, permits=3)
     of.apply(LeaveSubscription(consumer=1))
     cursor = of.subscription.shards[0]
@@ -208,7 +212,7 @@ def test_acknowledgments_of_what_was_never_read_leave_the_backlog_below_as_it_is
 
 
 def test_nothing_is_read_without_room_or_by_a_consumer_without_permits() -> None:
-    of = Dispatcher(SHARED, plain(*[1] * 9), limits=SubscriptionLimits(max_unacked=3, max_loaded=3))
+    of = DrivenSubscription(SHARED, plain(*[1] * 9), limits=SubscriptionLimits(max_unacked=3, max_loaded=3))
     cursor = of.subscription.shards[0]
     of.join(1)
     assert cursor.load == 0
@@ -220,7 +224,7 @@ def test_nothing_is_read_without_room_or_by_a_consumer_without_permits() -> None
 def test_the_next_load_waits_until_half_of_what_may_be_loaded_is_missing(max_loaded: int, loads: int) -> None:
     """One log is out and one waits, so that two of the first load are left of four, or three of five."""
     limits = SubscriptionLimits(look_ahead=1, max_loaded=max_loaded)
-    of = Dispatcher(SubscriptionType.KEY_SHARED, plain(*[1] * 9), limits=limits)
+    of = DrivenSubscription(SubscriptionType.KEY_SHARED, plain(*[1] * 9), limits=limits)
     of.join(1)
     of.join(2, permits=9)
     of.flow(1, 1)
@@ -246,7 +250,7 @@ def test_a_load_of_logs_that_have_expired_is_not_waited_for() -> None:
 
 
 def test_the_next_load_waits_until_half_of_the_last_is_delivered() -> None:
-    of = Dispatcher(SHARED, plain(*[1] * 30), limits=SubscriptionLimits(max_loaded=10))
+    of = DrivenSubscription(SHARED, plain(*[1] * 30), limits=SubscriptionLimits(max_loaded=10))
     loads = [load.first for load in of.join(1).loads]
     for _ in range(12):
         loads += [ordinal_of(load.first) for load in of.flow(1, 1).loads]
@@ -254,7 +258,7 @@ def test_the_next_load_waits_until_half_of_the_last_is_delivered() -> None:
 
 
 def test_a_load_passes_what_was_acknowledged_before_it() -> None:
-    of = Dispatcher(EXCLUSIVE, plain(1, 1, 1))
+    of = DrivenSubscription(EXCLUSIVE, plain(1, 1, 1))
     of.apply(AckUpTo(shard=0, stop=G2))
     of.join(1)
     assert [load.first for load in of.flow(1, 1).loads] == [G2]

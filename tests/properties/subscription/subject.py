@@ -5,10 +5,20 @@ from tests.properties.mutants import Subject
 SUBJECT = Subject(
     name="subscription",
     package="loghub_service.subscription",
-    modules=("states", "acked", "slots", "state", "ordered", "shared", "keyed", "step", "durable"),
+    modules=("states", "acked", "slots", "state", "ordered", "shared", "keyed", "step", "cursor_format"),
     test_folder="tests/loghub_service/subscription",
     # Those that take long come last.
-    tests=("subscription", "everywhere", "shared", "keyed", "ordered", "states", "acked", "slots", "durable"),
+    tests=(
+        "subscription",
+        "everywhere",
+        "shared",
+        "keyed",
+        "ordered",
+        "states",
+        "acked",
+        "slots",
+        "cursor_format",
+    ),
     next_state={
         "_NOBODY": "_FLOWING",
         "_PARENT": "_FLOWING",

@@ -122,7 +122,7 @@ TYPED = "says only to the types what holds anyway"
 RARE = "a few more lives reach it; tests/loghub_service/subscription has it"
 LARGE = "needs more logs than a search has; tests/loghub_service/subscription has it"
 UNREACHABLE = {
-    "acked.add: stop > self.mark is False": "for saved deltas; the dispatcher adds what is not acknowledged",
+    "acked.add: stop > self.mark is False": "for saved deltas; the core adds what is not acknowledged",
     "keyed._assign_chosen: member.consumer.slots is False": TYPED,
     "keyed._deal_new: entry.slots is False": TYPED,
     "keyed._deal_new: self.is_held_back(entry, position, draft.now) is False": RARE,

@@ -23,6 +23,7 @@ from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import WorkerReason, WorkerStatus
 from loghub.freed_memory import limit_freed_memory
 from loghub.wire.errors import LogHubException
+from loghub_consumer.acknowledgments import DeliveryCounts
 from loghub_consumer.consumer import Consumer, retry_settings
 from loghub_consumer.errors import FatalError
 from loghub_consumer.failure.handler import FailureReport
@@ -30,7 +31,6 @@ from loghub_consumer.failure.policy import hung_after_s
 from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.membership.shard_manager import ShardManager
-from loghub_consumer.outbox import DeliveryCounts
 from loghub_consumer.processes.child_process import ProcessPool, ProcessSettings
 from loghub_consumer.processes.messages import Load
 from loghub_consumer.processes.remote_processor import (

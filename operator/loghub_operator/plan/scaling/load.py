@@ -59,7 +59,7 @@ from loghub_operator.plan.scaling.rates import (
     smoothed,
     worker_paces,
 )
-from loghub_operator.plan.scaling.subscribed import by_shards, cannot_help, most_useful, sharers, whole_mark
+from loghub_operator.plan.scaling.subscription import by_shards, cannot_help, most_useful, sharers, whole_mark
 
 # The dead band of a tenth on each side. Without it, the seconds of lag that a drain leaves would bring the
 # worker back.

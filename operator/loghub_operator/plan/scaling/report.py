@@ -20,7 +20,7 @@ from loghub_operator.model.observed import Available, ShardObserved
 from loghub_operator.plan.listing import worker_count
 from loghub_operator.plan.scaling.autoscaler import ScalingDecision
 from loghub_operator.plan.scaling.load import ShardRates, formula, rounded
-from loghub_operator.plan.scaling.subscribed import WITHHELD
+from loghub_operator.plan.scaling.subscription import WITHHELD
 
 MAX_STEPS = 10  # the bound of the field in the CRD
 _BLIND = (ActiveReason.LAG_UNKNOWN, ActiveReason.PROCESSING_RATE_UNKNOWN, ActiveReason.SUSPENDED)

@@ -49,8 +49,9 @@ from loghub_operator.model.observed import (
 )
 from loghub_operator.model.revision import Revision
 from loghub_operator.plan.decisions import Decisions, message_of
-from loghub_operator.plan.desired import Desired, Suspension
+from loghub_operator.plan.desired import Desired
 from loghub_operator.plan.listing import comma_list
+from loghub_operator.plan.suspension import Suspension
 
 MAX_WORKERS = 5  # in a message, with the numbers of each
 END_OF_TIME_S = 253_402_300_800  # the year 10000, which Python cannot represent

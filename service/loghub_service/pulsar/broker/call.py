@@ -16,7 +16,8 @@ from loghub_service.connections.turns import DecodingTurns
 from loghub_service.pulsar.broker.store import PulsarLogService
 from loghub_service.pulsar.records.entries import EntryToSend
 from loghub_service.pulsar.sequences import Sequences
-from loghub_service.pulsar.wire.frames import COMMANDS, FRAME_MARGIN_BYTES, MAX_MESSAGE_BYTES
+from loghub_service.pulsar.wire.commands import COMMANDS
+from loghub_service.pulsar.wire.frames import FRAME_MARGIN_BYTES, MAX_MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

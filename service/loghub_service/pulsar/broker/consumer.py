@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.delivery import Outgoing
 from loghub_service.pulsar.broker.dispatch_entries import DispatchEntries

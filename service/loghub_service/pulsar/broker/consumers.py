@@ -13,7 +13,7 @@ from functools import partial
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
 from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.service_ports import Access
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.dispatch.ports import SavedSubscription
 from loghub_service.pulsar.broker import ids
 from loghub_service.pulsar.broker.connection import Complete

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from loghub.domain.log_position import group_end, index_of, ordinal_of, position_of
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.ids import Run

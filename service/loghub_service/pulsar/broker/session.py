@@ -18,7 +18,7 @@ import loghub
 from loghub_service.connections.frames import Admitted
 from loghub_service.connections.port import Ends
 from loghub_service.connections.service_ports import Access
-from loghub_service.dispatch.dispatcher import Dispatches
+from loghub_service.dispatch.driver import Dispatches
 from loghub_service.dispatch.ports import Unreadable
 from loghub_service.kafka.records.record_forms import RecordForm
 from loghub_service.pulsar.broker.answers import refusal_of

@@ -13,7 +13,7 @@ from loghub_service.connections.listener import HttpConnection
 from loghub_service.connections.port import BrokerAddress, BrokerPort, Port
 from loghub_service.connections.stalled import StalledClients
 from loghub_service.connections.turns import DecodingTurns, in_turn
-from loghub_service.dispatch.dispatcher import Dispatches
+from loghub_service.dispatch.driver import Dispatches
 from loghub_service.engine import Engine
 from loghub_service.http.server import Shared
 from loghub_service.messages import MemoryBudget

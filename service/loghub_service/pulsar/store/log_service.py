@@ -11,7 +11,7 @@ from loghub_service.pulsar.store.topics import LogstoreWithShards
 from loghub_service.pulsar.wire.errors import ServerError
 from loghub_service.subscription.events import ShardStart
 from loghub_service.subscription.state import SubscriptionSettings
-from loghub_service.subscriptions import (
+from loghub_service.subscription_registry import (
     RegisteredSubscription,
     SubscriptionRegistry,
     TooManySubscriptions,

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from loghub.domain.subscription import SubscriptionType
 from loghub_service.connections.client_metrics import ClientMetrics
 from loghub_service.connections.listener import HttpConnections
-from loghub_service.dispatch.dispatcher import Dispatches
+from loghub_service.dispatch.driver import Dispatches
 from loghub_service.pulsar.broker.call import PulsarBroker
 
 _METRICS = ClientMetrics("Pulsar", requests="commands", answers="answers and messages")

@@ -3,13 +3,9 @@ MESSAGE an entry: checksum, metadata and payload.
 
 A frame is passed in without its length, and comes out with it, ready to be sent. All pure: a socket belongs
 to the caller. https://pulsar.apache.org/docs/4.0.x/developing-binary-protocol/#framing
-
-Which commands there are, and the classes of their messages. In a BaseCommand the number of a command is also
-the number of the field that has its message, so one table says both.
 """
 
 import struct
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -17,8 +13,8 @@ from msgspec import Struct
 
 from loghub.wire.errors import MalformedLogGroup
 from loghub.wire.protobuf import BYTES, VARINT, fields, read_varint, tag, varint
-from loghub_service.pulsar.wire import consumers, producers, session, topics
 from loghub_service.pulsar.wire.codec import Buffer, FieldBudget, decode, decode_part, encode
+from loghub_service.pulsar.wire.commands import COMMANDS, NUMBERED
 from loghub_service.pulsar.wire.consumers import CommandMessage
 from loghub_service.pulsar.wire.errors import (
     MalformedCommand,
@@ -38,55 +34,6 @@ FRAME_MARGIN_BYTES: Final = 10 * 1024
 
 # Everything but a message is far smaller: the schema of a producer, or an ACK of 10,000 ids (0.5 MB).
 MAX_COMMAND_BYTES: Final = 1 << 20
-
-_NUMBERED: dict[int, type[Struct]] = {
-    2: session.CommandConnect,
-    3: session.CommandConnected,
-    4: consumers.CommandSubscribe,
-    5: producers.CommandProducer,
-    6: producers.CommandSend,
-    7: producers.CommandSendReceipt,
-    8: producers.CommandSendError,
-    9: consumers.CommandMessage,
-    10: consumers.CommandAck,
-    11: consumers.CommandFlow,
-    12: consumers.CommandUnsubscribe,
-    13: session.CommandSuccess,
-    14: session.CommandError,
-    15: producers.CommandCloseProducer,
-    16: consumers.CommandCloseConsumer,
-    17: producers.CommandProducerSuccess,
-    18: session.CommandPing,
-    19: session.CommandPong,
-    20: consumers.CommandRedeliverUnacknowledgedMessages,
-    21: topics.CommandPartitionedTopicMetadata,
-    22: topics.CommandPartitionedTopicMetadataResponse,
-    23: topics.CommandLookupTopic,
-    24: topics.CommandLookupTopicResponse,
-    25: consumers.CommandConsumerStats,
-    26: consumers.CommandConsumerStatsResponse,
-    27: consumers.CommandReachedEndOfTopic,
-    28: consumers.CommandSeek,
-    29: consumers.CommandGetLastMessageId,
-    30: consumers.CommandGetLastMessageIdResponse,
-    31: consumers.CommandActiveConsumerChange,
-    32: topics.CommandGetTopicsOfNamespace,
-    33: topics.CommandGetTopicsOfNamespaceResponse,
-    34: topics.CommandGetSchema,
-    35: topics.CommandGetSchemaResponse,
-    36: session.CommandAuthChallenge,
-    37: session.CommandAuthResponse,
-    38: consumers.CommandAckResponse,
-    39: topics.CommandGetOrCreateSchema,
-    40: topics.CommandGetOrCreateSchemaResponse,
-    62: session.CommandTcClientConnectRequest,
-    63: session.CommandTcClientConnectResponse,
-    64: topics.CommandWatchTopicList,
-    65: topics.CommandWatchTopicListSuccess,
-    66: topics.CommandWatchTopicUpdate,
-    67: topics.CommandWatchTopicListClose,
-}
-COMMANDS: Mapping[type[Struct], int] = {command: number for number, command in _NUMBERED.items()}
 
 _U32 = struct.Struct(">I")
 # Of what follows a command: magic number and checksum, which counts from the size of the metadata on.
@@ -143,13 +90,13 @@ def _decode_command(body: bytes) -> Struct:
             budget.spend()
             if field == _TYPE_FIELD and wire_type == VARINT:
                 number, _ = read_varint(body, start, stop)
-            elif field in _NUMBERED and wire_type == BYTES:
+            elif field in NUMBERED and wire_type == BYTES:
                 extents[field] = start, stop
     except MalformedLogGroup as error:  # raised by the coder of varints, which log groups share
         raise MalformedCommand(str(error)) from error
     if number is None:
         raise MalformedCommand("a command without a type")
-    command = _NUMBERED.get(number)
+    command = NUMBERED.get(number)
     if command is None:
         raise UnsupportedCommand(number)
     if number not in extents:

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterable
 
 from loghub.wire.protobuf import BYTES, VARINT, tag, varint
+from loghub_service.pulsar.wire.commands import COMMANDS
 from loghub_service.pulsar.wire.consumers import CommandMessage
-from loghub_service.pulsar.wire.frames import COMMANDS
 
 _SIZES = struct.Struct(">II")
 _LENGTH_BYTES = 4  # of the command, which the length of the frame counts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loghub_service.subscription.slots import slot_of
-from loghub_service.subscriptions import RegisteredSubscription
+from loghub_service.subscription_registry import RegisteredSubscription
 from tests.loghub_service.pulsar.broker.pulsar_place import PulsarPlace, batch_of, entry_of, run
 from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payloads
 

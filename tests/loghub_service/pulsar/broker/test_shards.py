@@ -8,7 +8,7 @@ import pytest
 
 from loghub.domain import shards as rules
 from loghub_service.api import logstores, shards
-from loghub_service.dispatch.dispatcher import Dispatch
+from loghub_service.dispatch.driver import Dispatch
 from loghub_service.pulsar.store.topics import LogstoreWithShards
 from loghub_service.subscription.events import SubscriptionType
 from loghub_service.subscription.state import SubscriptionSettings

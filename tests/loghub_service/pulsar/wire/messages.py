@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from loghub_service.pulsar.wire.codec import UNSAID, FieldKind
+from loghub_service.pulsar.wire.commands import COMMANDS
 from loghub_service.pulsar.wire.consumers import CommandMessage
-from loghub_service.pulsar.wire.frames import COMMANDS
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata, SingleMessageMetadata
 
 SCALARS: dict[FieldKind, st.SearchStrategy[Any]] = {

@@ -12,8 +12,9 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
 from loghub_service.pulsar.wire.codec import FieldKind, decode, encode
+from loghub_service.pulsar.wire.commands import COMMANDS
 from loghub_service.pulsar.wire.errors import ServerError
-from loghub_service.pulsar.wire.frames import COMMANDS, LENGTH_BYTES, decode_frame, encode_frame
+from loghub_service.pulsar.wire.frames import LENGTH_BYTES, decode_frame, encode_frame
 from loghub_service.pulsar.wire.producers import CompressionType
 from loghub_service.pulsar.wire.values import FirstChunkIdData
 from tests.loghub_service.pulsar import official

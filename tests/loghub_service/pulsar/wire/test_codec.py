@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from loghub.wire.protobuf import varint
 from loghub_service.pulsar.wire.codec import MAX_FIELDS, decode, encode
+from loghub_service.pulsar.wire.commands import COMMANDS
 from loghub_service.pulsar.wire.consumers import (
     AckType,
     CommandAck,
@@ -27,7 +28,6 @@ from loghub_service.pulsar.wire.errors import (
     UnsupportedCommand,
 )
 from loghub_service.pulsar.wire.frames import (
-    COMMANDS,
     LENGTH_BYTES,
     MAX_COMMAND_BYTES,
     MAX_LOGIN_FRAME_BYTES,

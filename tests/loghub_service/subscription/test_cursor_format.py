@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from loghub.domain.log_position import position_of
 from loghub_service.subscription.acked import Acked
-from loghub_service.subscription.durable import BadSavedCursor, pack_cursor, pack_delta, unpack
+from loghub_service.subscription.cursor_format import BadSavedCursor, pack_cursor, pack_delta, unpack
 from loghub_service.subscription.state import SavedCursor
 
 RUNS = st.tuples(st.integers(0, 1 << 62), st.integers(1, 1 << 30)).map(lambda run: (run[0], sum(run)))

@@ -24,7 +24,7 @@ from loghub_service.facts import (
 )
 from loghub_service.storage.subscription_rows import StoredSubscription
 from loghub_service.subscription.acked import Run
-from loghub_service.subscription.durable import pack_cursor, pack_delta
+from loghub_service.subscription.cursor_format import pack_cursor, pack_delta
 from loghub_service.subscription.events import DispatchOutcome, Event, SeekTo, ShardStart
 from loghub_service.subscription.state import (
     Subscription,
@@ -41,7 +41,7 @@ MAX_DELTAS = 64
 MAX_DELTA_FACTOR = 4
 MIN_SNAPSHOT_BYTES = 256  # a small cursor is not saved again for each few acknowledgments
 
-_log = structlog.get_logger("loghub_service.subscriptions")
+_log = structlog.get_logger("loghub_service.subscription_registry")
 
 
 class TooManySubscriptions(Exception):  # noqa: N818 - says what is wrong

@@ -22,7 +22,7 @@ from loghub_service.facts import (
     SubscriptionSaved,
 )
 from loghub_service.storage.subscription_rows import StoredSubscription
-from loghub_service.subscription.durable import unpack
+from loghub_service.subscription.cursor_format import unpack
 from loghub_service.subscription.events import (
     Ack,
     Flow,
@@ -35,7 +35,7 @@ from loghub_service.subscription.events import (
     SubscribedShards,
 )
 from loghub_service.subscription.state import SavedCursor, SubscriptionLimits, SubscriptionSettings, saved
-from loghub_service.subscriptions import (
+from loghub_service.subscription_registry import (
     COLLECT_RUNS,
     MAX_DELTAS,
     RegisteredSubscription,

@@ -26,10 +26,10 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub.wire.subscriptions import DeliveredGroup, Exchange, Exchanged
 from loghub_consumer import subscription_session as sessions
+from loghub_consumer.acknowledgments import Deliveries, DeliveryCounts, Fate, Outbox, SettledLogs
 from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import MemberShard
 from loghub_consumer.membership.turns import Turn
-from loghub_consumer.outbox import Deliveries, DeliveryCounts, Fate, Outbox, SettledLogs
 from loghub_consumer.processor import ShardLostError
 from loghub_consumer.program_parts import ProgramParts
 from loghub_consumer.settings import ConsumerSettings, SubscriptionOptions
