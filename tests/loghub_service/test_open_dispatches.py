@@ -1,4 +1,4 @@
-"""A request that works with a subscription for a while, beside everything that ends the work of others: all
+"""A request that works with a subscription for a while, next to everything that ends the work of others: all
 consumers may leave meanwhile, other requests may be done with it, and other consumers may join."""
 
 import asyncio
