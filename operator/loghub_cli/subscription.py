@@ -238,8 +238,14 @@ def _targets(
     if values["cursor"] is not None:
         return dict.fromkeys(shards, values["cursor"])
     if values["from_group"] is not None:
-        saved = _marks_of(client, logstore, values["from_group"])
-        return {shard: saved[shard] for shard in shards if shard in saved}
+        group, saved = values["from_group"], _marks_of(client, logstore, values["from_group"])
+        found = {shard: saved[shard] for shard in shards if shard in saved}
+        if not found:
+            raise Failed(
+                f"loghub: consumer group {group} has no checkpoint of these shards, so nothing is moved: use"
+                " --to begin, or start a consumer of the group, which saves one"
+            )
+        return found
     position: Position = values["position"]
     return {shard: client.get_cursor(logstore, shard, position) for shard in shards}
 

@@ -107,6 +107,24 @@ def test_the_checkpoints_of_a_group_become_marks_and_running_consumers_are_warne
     assert [one["subscription"] for one in cli.json("subscription", "list", STORE)] == [NAME]
 
 
+@pytest.mark.parametrize("how", ["--yes", "--dry-run"])
+@pytest.mark.parametrize("shards", [(), ("--shard", "1")])
+def test_a_group_without_checkpoints_moves_nothing_and_what_to_do_is_said(
+    cli: Cli, how: str, shards: tuple[str, ...]
+) -> None:
+    prepared(cli)
+    cli.client.create_group(STORE, GroupInfo(name="readers", timeout_s=60, order=False))
+    if shards:
+        end = cli.client.get_cursor(STORE, 0, "end")
+        cli.client.update_checkpoint(STORE, "readers", shard=0, cursor=end, consumer="", force=True)
+    before = cli.json("lag", STORE, NAME)
+    refused = cli("subscription", "seek", STORE, NAME, "--from-group", "readers", *shards, how)
+    assert (refused.status, refused.out) == (1, "")
+    assert "consumer group readers has no checkpoint of" in refused.err
+    assert "--to begin" in refused.err
+    assert cli.json("lag", STORE, NAME)["lagLogs"] == before["lagLogs"]
+
+
 def test_a_group_gets_the_marks_and_hears_what_comes_again(cli: Cli) -> None:
     consumer = prepared(cli)
     cli.client.create_group(STORE, GroupInfo(name="readers", timeout_s=60, order=False))

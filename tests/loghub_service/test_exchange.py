@@ -14,8 +14,10 @@ from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire.subscriptions import Exchange, LeaseGrain, Nack
 from loghub_service.retention import Retention
 from loghub_service.settings import Limits
+from loghub_service.subscription.events import Join, LeaveSubscription
 from tests.loghub_service.exchanges import (
     SUBSCRIPTION,
+    SUBSCRIPTIONS,
     SubscribedConsumer,
     by_shard,
     create,
@@ -535,3 +537,21 @@ def test_a_key_with_the_most_polls_settles_and_gets_no_logs(tmp_path: Path) -> N
         assert await waits == ["c"]
 
     run(tmp_path, scenario, limits=Limits(polls_per_key=1))
+
+
+def test_a_key_counts_only_in_the_type_that_has_one(tmp_path: Path) -> None:
+    """A client of Pulsar changes the type with its first consumer, and the key is kept for the way back."""
+
+    async def scenario(service: InProcess) -> None:
+        await create(service, KEYED, key=("user",))
+        (logstore,) = service.engine.catalog.logstores_by_id
+        saved = service.engine.subscriptions.of(logstore)["s"]
+        for kind, key in ((SHARED, ()), (FAILOVER, ()), (KEYED, ("user",))):
+            saved.apply(Join(consumer=99, name="pulsar", type=kind, shards=None), now=0.0)
+            saved.apply(LeaveSubscription(consumer=99), now=0.0)
+            status = await status_of(service)
+            assert (status.type, status.key) == (kind, key)
+            listed = await service.ok("GET", SUBSCRIPTIONS)
+            assert [tuple(one["key"]) for one in msgspec.json.decode(listed.body)] == [key]
+
+    run(tmp_path, scenario)

@@ -7,7 +7,7 @@ to its end is ``over``. The state in the subscription itself is kept with it.
 """
 
 from loghub.client.port import LogHub
-from loghub.domain.subscription import SubscriptionState
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire.errors import Code, LogHubError
 from loghub.wire.subscriptions import SubscribedShardStatus, SubscriptionStatus
 from loghub_operator.api.status import ShardStateText
@@ -55,10 +55,15 @@ def read_subscription(client: LogHub, resource: LogHubConsumerGroup) -> LogServi
 
 
 def observed_subscription(status: SubscriptionStatus) -> Available:
-    """What the status of a subscription says to the planner."""
+    """What the status of a subscription says to the planner.
+
+    In type Shared, the order that is stored is for the next type. Until then it counts for nothing, and is no
+    difference to what an object wants.
+    """
+    in_order = status.in_order and status.type is not SubscriptionType.SHARED
     return Available(
         subscription=SubscriptionObserved(
-            settings=SubscriptionKind(type=status.type, in_order=status.in_order, key=status.key),
+            settings=SubscriptionKind(type=status.type, in_order=in_order, key=status.key),
             state=status.state,
             backlog_logs=status.backlog_logs,
             unacked_logs=status.unacked_logs,

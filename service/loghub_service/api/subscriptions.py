@@ -92,7 +92,9 @@ async def list_subscriptions(engine: Engine, request: Request, *, ls: str) -> Se
 
 
 def _summary(name: str, settings: SubscriptionSettings) -> SubscriptionSummary:
-    return SubscriptionSummary(name=name, type=settings.type, in_order=settings.in_order, key=settings.key)
+    return SubscriptionSummary(
+        name=name, type=settings.type, in_order=settings.in_order, key=settings.key_in_use
+    )
 
 
 async def create_subscription(engine: Engine, request: Request, *, ls: str, sub: str) -> ServiceResponse:
@@ -310,7 +312,7 @@ async def _status(engine: Engine, found: FoundSubscription, dispatch: Dispatch) 
         name=found.saved.name,
         type=settings.type,
         in_order=settings.in_order,
-        key=settings.key,
+        key=settings.key_in_use,
         state=worst_state(one.state for one in shards),
         consumers=tuple(_consumers(dispatch, engine.clock.monotonic_s())),
         shards=tuple(shards),

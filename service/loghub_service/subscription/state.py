@@ -56,6 +56,11 @@ class SubscriptionSettings:
     def waits_for_parents(self) -> bool:
         return self.in_order and self.type is not SubscriptionType.SHARED
 
+    @property
+    def key_in_use(self) -> tuple[str, ...]:
+        """The key of the present type: a key outlives the time in which the type is one without."""
+        return self.key if self.type is SubscriptionType.KEY_SHARED else ()
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class AttachedConsumer:

@@ -10,12 +10,13 @@ from loghub.client.port import GroupInfo, LogHub
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire import loggroup
 from loghub.wire.loggroup import Log, LogGroup
-from loghub.wire.subscriptions import Exchange, Exchanged
+from loghub.wire.subscriptions import Exchange, Exchanged, SubscriptionSpec
 from loghub_operator.api import LogHubConsumerGroup
 from loghub_operator.logservice.group_changes import GroupExists, SubscriptionInUse, change_subscription
 from loghub_operator.model.actions import CreateGroup, DeleteGroup, UpdateGroup
 from loghub_operator.model.observed import Available, ServiceErrorReason, Unavailable
 from loghub_operator.model.subscription import SubscriptionKind
+from loghub_operator.plan.consumption import changing, stored_of
 from loghub_operator.settings import Client
 from tests.loghub_operator.logservice.test_both_clients import connect
 from tests.loghub_operator.support.examples import Document, resource, subscribed
@@ -89,6 +90,22 @@ def test_a_subscription_is_observed_from_its_creation_to_its_end(client: LogHub)
     change_subscription(client, one, DeleteGroup())
     assert observed(client, one).stored is None
     assert one.group in {group.name for group in client.list_groups(LOGSTORE)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_shared_subscription_that_others_made_is_as_an_object_wants_it(
+    client: LogHub, in_order: bool
+) -> None:
+    """The command line and Pulsar clients make one in order, which counts only once it has another type. An
+    object that took it for a difference would wait for all consumers to leave."""
+    one = named()
+    made = SubscriptionSpec(type=SubscriptionType.SHARED, in_order=in_order)
+    client.create_subscription(LOGSTORE, one.group, made)
+    join(client, one, SubscriptionType.SHARED)
+    seen = observed(client, one)
+    assert (seen.stored, seen.consumers) == (stored_of(one), ("access-0",))
+    assert changing(one.consumed, stored_of(one), seen.stored, seen.consumers or ()) == ""
 
 
 @pytest.mark.long
