@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from loghub.client.http import HttpLogHub
@@ -263,14 +262,7 @@ def processors_have_taken_what_they_do_not_refuse(story: Story) -> None:
 
 def taken(story: Story) -> set[Line]:
     """What the processors have taken, by whichever pod."""
-    found: set[Line] = set()
-    for path in story.taken.iterdir():
-        # The last line may be one that is just being written.
-        for text in path.read_bytes().splitlines(keepends=True):
-            if text.endswith(b"\n"):
-                file, turn, number, line = msgspec.json.decode(text, type=tuple[str, str, str, str])
-                found.add((file, int(turn), int(number), line))
-    return found
+    return set(lines.in_files(story.taken))
 
 
 def the_bucket_has_every_line_once_for_the_state_has_outlived_its_pod(story: Story) -> None:

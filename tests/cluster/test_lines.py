@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -50,6 +51,13 @@ def test_files_that_are_not_part_of_the_sink_do_not_count(tmp_path: Path) -> Non
     stage.mkdir(parents=True)
     write(stage, "a.parquet", LINES)
     assert lines.in_parquet(tmp_path) == Counter()
+
+
+def test_what_processors_wrote_counts_up_to_the_line_that_is_being_written(tmp_path: Path) -> None:
+    written = [msgspec.json.encode([str(part) for part in line]) + b"\n" for line in LINES]
+    (tmp_path / "one").write_bytes(b"".join(written[:20]))
+    (tmp_path / "other").write_bytes(b"".join(written[19:]) + written[0][:-1])
+    assert lines.in_files(tmp_path) == Counter(LINES) + Counter([LINES[19]])
 
 
 def test_lines_have_an_identity_even_where_texts_are_equal() -> None:

@@ -19,10 +19,9 @@ from tests.cluster.lines import Producer
 from tests.cluster.release import Release
 from tests.cluster.stack import Stack, consumer_group
 
-NAMESPACE = "executors"
 NAME = "far"
 WORKER = f"{NAME}-0"
-PROJECT = "executors"
+PROCESS_KILLED = "executors-process-killed"  # the namespace of the story in which that happens, too
 EXECUTORS = "app.kubernetes.io/name=loghub-executor"
 CORES = 1  # each executor has one, and costs as much as starting a worker
 # Holds a task while a file exists, and says in which pod.
@@ -51,12 +50,13 @@ class Story:
     """What the steps share."""
 
     stack: Stack
+    namespace: str  # also the name of the project
     producer: Producer
     sink: Path  # the volume
 
     def executors(self) -> dict[str, Object]:
         """The executors that run, by name."""
-        pods = self.stack.kubectl.list("pod", NAMESPACE, EXECUTORS)
+        pods = self.stack.kubectl.list("pod", self.namespace, EXECUTORS)
         running = (one for one in pods if "deletionTimestamp" not in one["metadata"])
         return {one["metadata"]["name"]: one for one in running if one["status"]["phase"] == "Running"}
 
@@ -66,24 +66,25 @@ class Story:
 
 
 @pytest.fixture
-def story(release: Release) -> Iterator[Story]:
-    stack = release.stack
+def story(release: Release, request: pytest.FixtureRequest) -> Iterator[Story]:
+    """In the namespace of the parameter."""
+    stack, namespace = release.stack, request.param
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     stack.kubectl.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     )
-    stack.make_secret(NAMESPACE)
-    sink = stack.make_volume("executors", namespace=NAMESPACE, claim="far-sink")
+    stack.make_secret(namespace)
+    sink = stack.make_volume(namespace, namespace=namespace, claim="far-sink")
     with ExitStack() as cleanup:
-        client = cleanup.enter_context(stack.client(PROJECT))
+        client = cleanup.enter_context(stack.client(namespace))
         client.create_project()
         client.create_logstore("access", shards=2)
         producer = cleanup.enter_context(Producer(client, "access", pause_s=1.0))
-        stack.kubectl.apply(*objects(), namespace=NAMESPACE)
-        yield Story(stack=stack, producer=producer, sink=sink)
+        stack.kubectl.apply(*objects(namespace), namespace=namespace)
+        yield Story(stack=stack, namespace=namespace, producer=producer, sink=sink)
 
 
-def objects() -> list[Object]:
+def objects(project: str) -> list[Object]:
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "far"}, "data": {"far.py": MODULE}}
     claim = {
         "apiVersion": "v1",
@@ -97,7 +98,7 @@ def objects() -> list[Object]:
     }
     group = consumer_group(
         NAME,
-        project=PROJECT,
+        project=project,
         deletionPolicy="Delete",
         pipeline={
             "trigger": {"intervalSeconds": 2},
@@ -109,16 +110,20 @@ def objects() -> list[Object]:
     return [code, claim, group]
 
 
+@pytest.mark.parametrize(
+    "story", ["executors", pytest.param(PROCESS_KILLED, marks=pytest.mark.deep)], indirect=True
+)
 def test_executors_are_pods_of_their_worker(story: Story) -> None:
     try:
         lines_arrive_through_executors(story)
         executors_are_like_their_worker_and_have_no_rights(story)
         a_killed_executor_loses_and_doubles_nothing(story)
-        the_next_process_of_the_worker_removes_the_executors_of_the_one_before(story)
+        if story.namespace == PROCESS_KILLED:
+            the_next_process_of_the_worker_removes_the_executors_of_the_one_before(story)
         every_line_is_in_the_sink_once(story)
         deleting_the_group_removes_executors_and_rights(story)
     except BaseException:
-        print(story.stack.explain(NAMESPACE))
+        print(story.stack.explain(story.namespace))
         raise
 
 
@@ -129,7 +134,7 @@ def lines_arrive_through_executors(story: Story) -> None:
 
 def executors_are_like_their_worker_and_have_no_rights(story: Story) -> None:
     kubectl = story.stack.kubectl
-    worker = kubectl.get("pod", WORKER, NAMESPACE)
+    worker = kubectl.get("pod", WORKER, story.namespace)
     assert worker is not None
     for pod in story.executors().values():
         (owner,) = pod["metadata"]["ownerReferences"]
@@ -164,10 +169,11 @@ def token_mounts(pod: Object) -> list[Any]:
     ]
 
 
-def can(story: Story, verb: str, what: str, *, namespace: str = NAMESPACE) -> bool:
-    """Whether the ServiceAccount of the workers may do this, as the API server says."""
-    user = f"system:serviceaccount:{NAMESPACE}:{NAME}-workers"
-    attributes = {"verb": verb, "resource": what, "namespace": namespace}
+def can(story: Story, verb: str, what: str, *, namespace: str = "") -> bool:
+    """Whether the ServiceAccount of the workers may do this, as the API server says; in its own namespace
+    unless another one is given."""
+    user = f"system:serviceaccount:{story.namespace}:{NAME}-workers"
+    attributes = {"verb": verb, "resource": what, "namespace": namespace or story.namespace}
     if what == "rolebindings":
         attributes["group"] = "rbac.authorization.k8s.io"
     review = {
@@ -183,7 +189,7 @@ def a_killed_executor_loses_and_doubles_nothing(story: Story) -> None:
     eventually(lambda: story.held_in() or None, what="a task to be held", pause_s=0.1)
     killed = story.held_in()
     for name in killed:
-        story.stack.kubectl.run("delete", "pod", name, "-n", NAMESPACE, "--force", "--grace-period=0")
+        story.stack.kubectl.run("delete", "pod", name, "-n", story.namespace, "--force", "--grace-period=0")
     eventually(lambda: story.held_in() - killed or None, what="the task in another executor", pause_s=0.1)
     (story.sink / "hold").unlink()
     arrived = lines.in_parquet(story.sink / "lines").total()
@@ -192,7 +198,7 @@ def a_killed_executor_loses_and_doubles_nothing(story: Story) -> None:
 
 
 def restarts(story: Story) -> int:
-    worker = story.stack.kubectl.get("pod", WORKER, NAMESPACE)
+    worker = story.stack.kubectl.get("pod", WORKER, story.namespace)
     assert worker is not None
     return sum(one["restartCount"] for one in worker["status"]["containerStatuses"])
 
@@ -203,10 +209,10 @@ def the_next_process_of_the_worker_removes_the_executors_of_the_one_before(story
     kill = "import os, pathlib, signal; [os.kill(int(p.parent.name), signal.SIGKILL) for p in"
     kill += " pathlib.Path('/proc').glob('[0-9]*/cmdline') if b'loghub_worker' in p.read_bytes()"
     kill += " and p.parent.name not in ('1', str(os.getpid()))]"
-    story.stack.kubectl.run("exec", WORKER, "-n", NAMESPACE, "--", "python", "-c", kill)
+    story.stack.kubectl.run("exec", WORKER, "-n", story.namespace, "--", "python", "-c", kill)
     eventually(lambda: restarts(story) == 1, what="the container to be started again")
     eventually(lambda: len(set(story.executors()) - before) == CORES, what="executors of the new process")
-    pods = {one["metadata"]["name"] for one in story.stack.kubectl.list("pod", NAMESPACE, EXECUTORS)}
+    pods = {one["metadata"]["name"] for one in story.stack.kubectl.list("pod", story.namespace, EXECUTORS)}
     assert not pods & before
 
 
@@ -219,6 +225,6 @@ def every_line_is_in_the_sink_once(story: Story) -> None:
 
 def deleting_the_group_removes_executors_and_rights(story: Story) -> None:
     kubectl = story.stack.kubectl
-    kubectl.run("delete", "lhcg", NAME, "-n", NAMESPACE, "--timeout=180s", guard_s=200)
-    eventually(lambda: not kubectl.list("pod", NAMESPACE), what="no pods")
-    eventually(lambda: not kubectl.list("rolebinding", NAMESPACE), what="no rights")
+    kubectl.run("delete", "lhcg", NAME, "-n", story.namespace, "--timeout=180s", guard_s=200)
+    eventually(lambda: not kubectl.list("pod", story.namespace), what="no pods")
+    eventually(lambda: not kubectl.list("rolebinding", story.namespace), what="no rights")

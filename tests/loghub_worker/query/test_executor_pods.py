@@ -7,9 +7,16 @@ import pytest
 
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import KUBERNETES, ExecutorSettings, WorkerConfig
+from loghub_consumer.errors import FatalError
 from loghub_worker.query import spark_session
-from loghub_worker.query.executor_pods import executor_conf, why_not_running
-from loghub_worker.query.spark_session import driver_address, join_cluster, refused, spark_settings
+from loghub_worker.query.executor_pods import ExecutorPods, executor_conf, why_not_running
+from loghub_worker.query.spark_session import (
+    driver_address,
+    join_cluster,
+    refused,
+    spark_settings,
+    start_spark,
+)
 from loghub_worker.spark_errors import ClusterError
 from tests.loghub_worker.query.test_spark_master import FakeSession
 from tests.loghub_worker.support import worker_config
@@ -62,6 +69,21 @@ def test_outside_of_a_cluster_the_api_server_is_not_found() -> None:
 
 def test_a_session_that_ends_is_not_blamed_on_a_standalone_master() -> None:
     assert "standalone" not in str(refused(config_of(), "ended"))
+
+
+def test_a_start_deletes_the_executors_of_the_process_before_it_or_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that was killed has left them, and Kubernetes keeps them as long as the pod of the worker."""
+
+    def refused(pods: ExecutorPods) -> None:
+        raise ClusterError("SparkMasterUnavailable", "cannot deletecollection")
+
+    monkeypatch.setattr(spark_session, "driver_address", lambda _: "127.0.0.1")
+    monkeypatch.setattr(ExecutorPods, "delete_earlier", refused)
+    with pytest.raises(FatalError, match="cannot deletecollection") as raised:
+        start_spark(config_of(), tmp_path, pod="access-0")
+    assert raised.value.reason == "SparkMasterUnavailable"
 
 
 class _NoPods:
