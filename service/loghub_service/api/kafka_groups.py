@@ -11,8 +11,8 @@ from loghub_service.api import parse
 from loghub_service.api import parse as lookup
 from loghub_service.catalog import Logstore
 from loghub_service.engine import Engine
+from loghub_service.kafka.coordinator.consumer_metadata import CONSUMER, logstore_of, subscribed_topics
 from loghub_service.kafka.coordinator.group import CommittedOffset, Group, GroupMember, TopicPartition
-from loghub_service.kafka.coordinator.subscription import CONSUMER, logstore_of, subscribed_topics
 from loghub_service.kafka.shard_bounds import logs_after
 from loghub_service.kafka.wire.errors import MalformedFrame
 from loghub_service.kafka.wire.groups import decode_assignment

@@ -39,7 +39,7 @@ class FrameLimits:
 
     connections: int = 2000  # open at the same time
     frame_bytes: int = 11 * MIB  # of a request: a batch of 10 MiB, and what surrounds it
-    login_frame_bytes: int = 16 * KIB  # of a request before the login
+    login_frame_bytes: int = 16 * KIB  # of a request before the login: a token has some hundred bytes
     free_bytes: int = 16 * KIB  # of a connection's requests; further bytes are taken from the shared budget
     queued_requests: int = 8  # of a connection: received, and not begun yet
     login_s: float = 15  # from the connection to the end of a successful login

@@ -15,7 +15,7 @@ from loghub_worker.sink.files.formats import JSON
 from loghub_worker.sink.files.sink import FilesSink
 from loghub_worker.sink.files.storage import FolderStorage
 from loghub_worker.sink.postgresql.database import SinkDatabase
-from loghub_worker.sink.postgresql.range_claims import RANGES, SHARDS, DeliveredRanges
+from loghub_worker.sink.postgresql.delivered_ranges import RANGES, SHARDS, DeliveredRanges
 from loghub_worker.sink.postgresql.sink import Transactions
 from loghub_worker.sink.postgresql.table import SinkTable
 from loghub_worker.sink.sink_start import CredentialFiles

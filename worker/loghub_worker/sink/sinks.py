@@ -2,8 +2,8 @@
 
 Parquet files and JSON lines in a folder or a bucket are written exactly once, through
 `loghub_worker.sink.files.commit_log`, a Delta table through its own log, and rows in a table of PostgreSQL
-through `loghub_worker.sink.postgresql.range_claims`; another logstore, Kafka, the formats that Spark writes
-and the worker's own output are written at least once.
+through `loghub_worker.sink.postgresql.delivered_ranges`; another logstore, Kafka, the formats that Spark
+writes and the worker's own output are written at least once.
 
 A factory imports its sink itself, so that a worker loads the libraries of its own sink and no other.
 """

@@ -1,5 +1,6 @@
 """Committed offsets: who may commit, and when offsets and groups are deleted or expire."""
 
+from loghub_service.kafka.coordinator.consumer_metadata import CONSUMER, logstore_of, subscribed_topics
 from loghub_service.kafka.coordinator.draft import KafkaDraft
 from loghub_service.kafka.coordinator.group import CommittedOffset, GroupErrorCode, TopicPartition
 from loghub_service.kafka.coordinator.membership import member_error
@@ -12,7 +13,6 @@ from loghub_service.kafka.coordinator.requests import (
     PartitionsAnswer,
 )
 from loghub_service.kafka.coordinator.states import KafkaGroupState, KafkaTrigger
-from loghub_service.kafka.coordinator.subscription import CONSUMER, logstore_of, subscribed_topics
 
 
 def commit(draft: KafkaDraft, event: OffsetCommit, request: int) -> None:

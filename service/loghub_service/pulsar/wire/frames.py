@@ -26,8 +26,6 @@ from loghub_service.pulsar.wire.errors import (
 from loghub_service.pulsar.wire.producers import CommandSend, MessageMetadata
 
 LENGTH_BYTES: Final = 4  # of a frame, and of a command in it
-# A CONNECT has a token of some hundred bytes.
-MAX_LOGIN_FRAME_BYTES: Final = 16 * 1024
 # Pulsar's defaults: `maxMessageSize`, and what its frames may have besides a message.
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 FRAME_MARGIN_BYTES: Final = 10 * 1024
@@ -55,14 +53,6 @@ class MessageEntry(NamedTuple):
 
     metadata: MessageMetadata
     payload: bytes
-
-
-def frame_size(prefix: Buffer, *, max_bytes: int) -> int:
-    """The size of the frame that follows these four bytes. Raises MalformedCommand if it is out of bounds."""
-    size: int = _U32.unpack(prefix)[0]
-    if not LENGTH_BYTES < size <= max_bytes:
-        raise MalformedCommand(f"a frame of {size} bytes; at most {max_bytes} are accepted")
-    return size
 
 
 def decode_frame(frame: Buffer) -> CommandFrame:

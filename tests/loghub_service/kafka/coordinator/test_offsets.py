@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from loghub_service.kafka.coordinator.consumer_metadata import subscribed_topics
 from loghub_service.kafka.coordinator.group import (
     GroupErrorCode,
     KafkaGroupLimits,
@@ -13,7 +14,6 @@ from loghub_service.kafka.coordinator.group import (
 from loghub_service.kafka.coordinator.requests import Cleanup, LogstoreGone, OffsetCommit, PartitionsAnswer
 from loghub_service.kafka.coordinator.states import KafkaGroupState
 from loghub_service.kafka.coordinator.step import fetch_offsets, listed
-from loghub_service.kafka.coordinator.subscription import subscribed_topics
 from tests.loghub_service.kafka.coordinator.driver import NONE, P0, P1, SESSION_MS, Driver, subscription
 
 DAY_MS = 24 * 3_600_000

@@ -25,7 +25,7 @@ from loghub_consumer.batch_plan import Range
 from loghub_consumer.resumption import CheckpointOrigin, ShardIncarnation
 from loghub_worker.sink.files.commit_log import RangeTakenError
 from loghub_worker.sink.postgresql.database import SinkDatabase
-from loghub_worker.sink.postgresql.range_claims import DeliveredRanges
+from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.sink import Transactions
 from loghub_worker.sink.postgresql.table import SinkTable
 from loghub_worker.sink.sink_start import CredentialFiles

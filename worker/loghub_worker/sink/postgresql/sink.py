@@ -1,8 +1,8 @@
 """The sink that writes rows into a table of PostgreSQL, each log exactly once.
 
 The rows of a batch are copied, and its ranges recorded, in one transaction on the worker's one connection
-(`loghub_worker.sink.postgresql.range_claims` says why nothing is lost or doubled). It begins in `copy` and
-ends in `publish`. Shards are opened by other threads, on a few more connections that end with it.
+(`loghub_worker.sink.postgresql.delivered_ranges` says why nothing is lost or doubled). It begins in `copy`
+and ends in `publish`. Shards are opened by other threads, on a few more connections that end with it.
 
 Rows come from Spark through this process, in one stream of Arrow batches, into one COPY, as CSV with quoted
 texts and empty nulls. Staging tables that Spark's tasks fill cost more CPU time, and a killed worker would
@@ -42,7 +42,7 @@ from loghub_worker.sink.postgresql.database import (
     SinkDatabase,
     close,
 )
-from loghub_worker.sink.postgresql.range_claims import DeliveredRanges
+from loghub_worker.sink.postgresql.delivered_ranges import DeliveredRanges
 from loghub_worker.sink.postgresql.table import SinkTable, copied
 from loghub_worker.sink.sink_start import CredentialFiles
 
