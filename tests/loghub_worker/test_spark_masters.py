@@ -45,6 +45,7 @@ from tests.loghub_worker.support import (
     worker_config,
 )
 from tests.spark_cluster import SMALL, Cluster
+from tests.spark_session import INTERPRETED
 from tests.support import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -123,7 +124,8 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def config_of(service: ServiceProcess, sink: Sink, **changes: Any) -> WorkerConfig:
-    return worker_config(service.endpoint, sink, cores=2, spark_conf=SMALL, **changes)
+    """Queries are interpreted, since the driver and both executors would each compile them for a few rows."""
+    return worker_config(service.endpoint, sink, cores=2, spark_conf=SMALL | INTERPRETED, **changes)
 
 
 def worker_of(
