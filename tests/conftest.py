@@ -40,6 +40,8 @@ hypothesis.settings.load_profile("steady")
 # It also draws constants from the source of the modules that are loaded, so that what a test tries would
 # depend on which other tests its process has.
 providers._get_local_constants = lambda: providers._local_constants
+# Of the JVM that prints the command line of a JVM of Spark, and ends.
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 MARKS = {
     "apiserver": "apiserver",

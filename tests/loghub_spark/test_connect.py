@@ -1,5 +1,6 @@
-"""The data source through Spark Connect: a server and a client, both with the packages of locks/connect.txt
-and no others."""
+"""The data source through Spark Connect: a server and a client, whose processes of Python have the packages
+of locks/connect.txt and no others. The server's JVM has the jars of the tests' own PySpark, of the same
+release, for which there is an archive of classes."""
 
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
 from tests import java, locked
 from tests.loghub_spark.support import COPY, LOGSTORE, LOWER, UPPER, options_of
-from tests.spark_cluster import LOGGING, jvm_options
+from tests.spark_cluster import LOG_SETTINGS, LOGGING, SPARK, jvm_options
 from tests.support import ROOT, ServiceProcess, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -40,22 +42,22 @@ def environment_of(python: Path) -> dict[str, str]:
 @contextmanager
 def running_server(python: Path, folder: Path) -> Iterator[str]:
     """The `remote` URL of a Spark Connect server whose processes of Python are of this environment."""
-    (spark,) = python.parents[1].glob("lib/python3*/site-packages/pyspark")
     folder.mkdir()
-    (folder / "log4j2.properties").write_text(LOGGING)
+    (folder / LOG_SETTINGS).write_text(LOGGING)
+    log_option = f"-Dlog4j2.configurationFile={(folder / LOG_SETTINGS).as_uri()}"
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": jvm_options(),
+        "spark.driver.extraJavaOptions": f"{jvm_options()} {log_option}",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "1",
     }
-    command = [spark / "bin" / "spark-submit", "--class", SERVER, "--master", "local[1]"]
+    command = [SPARK / "bin" / "spark-submit", "--class", SERVER, "--master", "local[1]"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    variables = environment_of(python) | {"SPARK_HOME": str(spark), "SPARK_CONF_DIR": str(folder)}
+    variables = environment_of(python) | {"SPARK_HOME": str(SPARK)}
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -151,3 +153,4 @@ def test_a_client_reads_and_writes_in_batches_and_streams(
     assert "startingOffsets" in result["refused"], "the name that was probably meant"
     assert not result["has_vendor_sdk"]
     assert result["packages"]["protobuf"].split(".")[0] == "6"
+    assert result["packages"]["pyspark"] == version("pyspark"), "the release of the server's jars"

@@ -257,15 +257,18 @@ AT_MIN_ONCE: Sequence[Any] = [
     pytest.param(logstore_copy, id="copy"),
     pytest.param(files_of_spark, id="spark"),
 ]
-# What executors can write to; `make test` has the first one.
+# What a worker whose tasks run in a cluster can write to.
 IN_A_CLUSTER: Sequence[Any] = [
-    pytest.param(partitions_of_a_bucket, id="bucket", marks=pytest.mark.tools),
     *(
-        pytest.param(make, id=name, marks=[pytest.mark.tools, pytest.mark.deep])
-        for name, make in {"json-bucket": lines_in_a_bucket, "delta-bucket": delta_table_in_a_bucket}.items()
+        pytest.param(make, id=name, marks=pytest.mark.tools)
+        for name, make in {
+            "bucket": partitions_of_a_bucket,
+            "json-bucket": lines_in_a_bucket,
+            "delta-bucket": delta_table_in_a_bucket,
+        }.items()
     ),
     *(
-        pytest.param(make, id=name, marks=pytest.mark.deep)
+        pytest.param(make, id=name)
         for name, make in {
             "postgresql": postgresql,
             "json": lines_in_a_folder,

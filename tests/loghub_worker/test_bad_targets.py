@@ -1,8 +1,9 @@
 """A whole worker whose target cannot be used for a while: it says so with a reason, keeps its shards, tries
 again, and delivers everything once the target is back.
 
-The worker's threads run in this process, on a real Spark and a real service. `make test` has a worker that
-waits for its target, also at its start; `make check-deep` has all, those with something to change among them.
+The worker's threads run in this process, on a real Spark and a real service. `make test` has a full disk, and
+a worker that waits for PostgreSQL at its start; `make check-deep` has all, those with something to change
+among them.
 `sink/postgresql` has more of PostgreSQL, and `sink/test_kafka_worker` has Kafka.
 """
 
@@ -201,9 +202,9 @@ STANDS_ALONE = {
     "folder, full": Case(
         make=folder_on_a_small_disk, spoil=no_space, message="No space left on device", outlasts=True
     ),
-    "postgresql, away": Case(make=table, spoil=crash, message="/logs: connection"),
 }
 OTHERS = {
+    "postgresql, away": Case(make=table, spoil=crash, message="/logs: connection"),
     "spark, not mounted": Case(
         make=files_of_spark, spoil=a_file_instead_of("lines"), reason="PipelineFailed", message="lines"
     ),
@@ -317,7 +318,7 @@ def test_a_target_that_cannot_be_used_for_a_while_costs_no_log(
 @pytest.mark.parametrize(
     "case",
     parameters(
-        {"postgresql, away": STANDS_ALONE["postgresql, away"]},
+        {"postgresql, away": OTHERS["postgresql, away"]},
         {name: OTHERS[name] for name in ("folder, not mounted", "bucket, away")},
     ),
 )

@@ -45,6 +45,7 @@ from tests.loghub_worker.support import (
     worker_config,
 )
 from tests.spark_cluster import SMALL, Cluster
+from tests.spark_session import INTERPRETED
 from tests.support import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -57,7 +58,10 @@ SELECT /*+ REPARTITION(3) */ contents['id'] AS id, concat('> ', contents['line']
   contents['no'] AS missing, __topic__, __source__, __tags__['kind'] AS kind, __shard__, __cursor__, __index__
 FROM logs
 """
-CAST = "SELECT contents['id'] AS id, CAST(contents['status'] AS INT) AS status FROM logs"
+CAST = """
+SELECT contents['id'] AS id, CAST(contents['status'] AS INT) AS status, CAST(__cursor__ % 3 AS INT) AS part
+FROM logs
+"""
 # A user's module. One function holds a task until a file exists, so that the task can be killed, and the
 # other ends the process that runs it. Both run after the logs were read and have moved, so that with an
 # executor what it has read is lost too, and is read again.
@@ -120,7 +124,8 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def config_of(service: ServiceProcess, sink: Sink, **changes: Any) -> WorkerConfig:
-    return worker_config(service.endpoint, sink, cores=2, spark_conf=SMALL, **changes)
+    """Queries are interpreted, since the driver and both executors would each compile them for a few rows."""
+    return worker_config(service.endpoint, sink, cores=2, spark_conf=SMALL | INTERPRETED, **changes)
 
 
 def worker_of(
@@ -225,6 +230,13 @@ def test_logs_of_a_task_that_is_killed_are_delivered_and_counted_once(
     assert delivered(sink) == sent
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(sink_targets.partitions_of_a_bucket, id="bucket", marks=pytest.mark.tools),
+        pytest.param(sink_targets.postgresql, id="postgresql", marks=pytest.mark.deep),
+    ],
+)
 def test_a_log_that_the_query_rejects_is_dead_lettered_and_the_others_are_delivered_once(
     driver: SparkDriver,
     request: pytest.FixtureRequest,
@@ -232,16 +244,19 @@ def test_a_log_that_the_query_rejects_is_dead_lettered_and_the_others_are_delive
     client: HttpLogHub,
     name: str,
     tmp_path: Path,
+    make: MakeTarget,
 ) -> None:
-    """The rows are in a table of PostgreSQL, into which the driver copies what tasks have computed."""
+    """The rows are in a bucket, to which the executors write, or in a table of PostgreSQL, into which the
+    driver copies what tasks have computed."""
     client.create_logstore("rejected", shards=1)
-    sent = Counter(["before", "after", "other"])
+    sent = Counter(["before", "after", *(f"other-{n}" for n in range(10))])
     put(client, "before")
     put(client, "poison", POISON)
     put(client, "after")
-    put(client, "other", hash_key=UPPER)
+    for n in range(10):
+        put(client, f"other-{n}", hash_key=UPPER)
     place = Place(folder=tmp_path, client=client, fixture=request.getfixturevalue)
-    with sink_targets.postgresql(place) as target:
+    with make(place) as target:
         config = config_of(
             service,
             target.settings,
@@ -254,7 +269,7 @@ def test_a_log_that_the_query_rejects_is_dead_lettered_and_the_others_are_delive
         )
         with worker_of(driver, service, name, config, target.variables) as worker:
             await_saved(driver, client, worker)
-            await_counts(driver, worker, {0: 2, 1: 1}, sent.total())
+            await_counts(driver, worker, {0: 2, 1: 10}, sent.total())
             worker.end()
         assert target.ids() == sent
     (letter,) = letters(client, "rejected")
@@ -287,6 +302,7 @@ def test_a_log_that_ends_each_process_is_found_and_skipped(
     assert delivered(sink) == Counter(["first", "last", "other"])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("make", sink_targets.IN_A_CLUSTER)
 def test_a_sink_gets_each_log_once(
     driver: SparkDriver,

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-MINUTES, BUSY_LOGS = 6, 100  # of the backlog, and those of the busy shard in each of them
+MINUTES, BUSY_LOGS = 4, 100  # of the backlog, and those of the busy shard in each of them
 BATCH_LOGS = 150
 FUTURE = 4_000_000_000  # of a device with a wrong clock
 
@@ -71,7 +71,7 @@ def test_a_pipeline_that_is_behind_loses_no_log_and_names_those_that_are_late(
         began_s = time.time() - 2 * 3600
         for minute in range(MINUTES):
             at_s = began_s + 60 * minute
-            sender.put(UPPER, at_s, FUTURE if minute in (2, 4) else at_s)
+            sender.put(UPPER, at_s, FUTURE if minute in (1, 3) else at_s)
             for part in range(5):
                 sender.put(LOWER, *[at_s + 12 * part] * (BUSY_LOGS // 5))
         stage = Stage(spark, service, tmp_path, max_log_groups=100_000, max_logs=BATCH_LOGS)

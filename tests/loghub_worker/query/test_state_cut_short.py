@@ -106,14 +106,8 @@ class Power:
         return len(lost)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "published",
-        pytest.param("written", marks=pytest.mark.deep),
-        pytest.param("ended", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("moment", ["published", "written", "ended"])
 def test_a_loss_of_power_at_any_moment_takes_nothing_that_the_state_needs(
     spark: SparkSession, service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

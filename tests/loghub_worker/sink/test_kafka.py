@@ -201,9 +201,10 @@ def test_a_login_is_read_from_the_secret(
     assert logged_in.write(ids(spark, "id"), "b") == 10
 
 
-def test_a_login_without_a_secret_is_refused_before_spark_starts(broker: Broker) -> None:
+def test_a_login_without_a_secret_is_refused_before_spark_starts() -> None:
+    settings = KafkaSink(bootstrap_servers="b:1", topic="t", sasl="PLAIN")
     with pytest.raises(InvalidSinkError, match="needs 'username'"):
-        sink(broker, "t", sasl="PLAIN")
+        KafkaTopic(settings, NO_CREDENTIALS, client_id="tests", batch_timeout_s=120.0)
 
 
 def test_a_user_without_rights_is_refused_at_start(

@@ -13,6 +13,7 @@ from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.metrics import Figures, answer
+from loghub_worker.state import checkpoint_folder
 from loghub_worker.state.ledger import StateFigures, StateIdentity, StateLedger, Why
 from loghub_worker.status import Moment, QueryProgress, ShardReadings, member_of, status_of
 
@@ -54,6 +55,30 @@ def test_a_state_that_has_every_log_continues_after_its_last_batch(tmp_path: Pat
     # Whatever the service has as checkpoint: it may lag behind what the sink has.
     assert [continued(again, position) for position in (0, 7, 10)] == [10, 10, 10]
     assert lacking(again) == {}
+
+
+def test_what_spark_has_written_is_durable_before_the_sink_may_have_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file and each folder with a new name in it is flushed once."""
+    ledger = opened(tmp_path)
+    flushed: list[list[str]] = []
+
+    def note(paths: list[Path]) -> None:
+        assert not ledger.may_be_delivered(len(flushed))
+        flushed.append(sorted(str(path.relative_to(ledger.checkpoint)) for path in paths))
+
+    monkeypatch.setattr(checkpoint_folder, "sync_all", note)
+    for batch in range(2):
+        for folder in ("offsets", "state/0"):
+            (ledger.checkpoint / folder).mkdir(parents=True, exist_ok=True)
+            (ledger.checkpoint / folder / f"{batch}").touch()
+        ledger.publishing(batch, (Range(0, batch, batch + 1),))
+        assert ledger.may_be_delivered(batch)
+    assert flushed == [
+        [".", "offsets", "offsets/0", "state", "state/0", "state/0/0"],
+        ["offsets", "offsets/1", "state/0", "state/0/1"],
+    ]
 
 
 def test_a_shard_that_another_worker_has_read_on_lacks_logs(tmp_path: Path) -> None:
