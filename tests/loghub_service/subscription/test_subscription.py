@@ -262,3 +262,8 @@ def test_a_load_passes_what_was_acknowledged_before_it() -> None:
     of.apply(AckUpTo(shard=0, stop=G2))
     of.join(1)
     assert [load.first for load in of.flow(1, 1).loads] == [G2]
+
+
+def test_a_key_is_in_use_in_key_shared_only() -> None:
+    settings = [SubscriptionSettings(type=kind, key=("user",)) for kind in SubscriptionType]
+    assert [one.type for one in settings if one.key_in_use == ("user",)] == [SubscriptionType.KEY_SHARED]

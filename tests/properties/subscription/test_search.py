@@ -121,6 +121,7 @@ HASHED = "a search has slots, and no keys"
 TYPED = "says only to the types what holds anyway"
 RARE = "a few more lives reach it; tests/loghub_service/subscription has it"
 LARGE = "needs more logs than a search has; tests/loghub_service/subscription has it"
+REPORTED = "for an answer to a user; no rule reads it"
 UNREACHABLE = {
     "acked.add: stop > self.mark is False": "for saved deltas; the core adds what is not acknowledged",
     "keyed._assign_chosen: member.consumer.slots is False": TYPED,
@@ -137,6 +138,8 @@ UNREACHABLE = {
     "slots._murmur3: whole < len(data) is True": HASHED,
     "slots.slot_of: len(key) <= MAX_HASHED_BYTES is False": HASHED,
     "slots.slot_of: len(key) <= MAX_HASHED_BYTES is True": HASHED,
+    "state.key_in_use: self.type is SubscriptionType.KEY_SHARED is False": REPORTED,
+    "state.key_in_use: self.type is SubscriptionType.KEY_SHARED is True": REPORTED,
 }
 
 
