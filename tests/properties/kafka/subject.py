@@ -5,7 +5,7 @@ from tests.properties.mutants import Subject
 SUBJECT = Subject(
     name="kafka",
     package="loghub_service.kafka.coordinator",
-    modules=("states", "draft", "facts", "group", "rebalance", "membership", "offsets", "subscription"),
+    modules=("states", "draft", "facts", "group", "rebalance", "membership", "offsets", "consumer_metadata"),
     test_folder="tests/loghub_service/kafka/coordinator",
     tests=(
         "states",
