@@ -101,9 +101,10 @@ class SubscribedShardStatus:
 class SubscriptionStatus:
     """A whole subscription at one moment.
 
-    Both counts begin with the start of the service: ``acknowledged_logs``, and ``redelivered_logs``, which
-    are deliveries of logs that their consumer had wanted again. ``held_slots``, of KeyShared: the slots that
-    have a delivered log without an acknowledgment, which is how many consumers could have work at most.
+    Both counts begin with the start of the service: ``acknowledged_logs``, as far as their number is known, and
+    ``redelivered_logs``, which are deliveries of logs that their consumer had wanted again. ``held_slots``, of
+    KeyShared: the slots that have a delivered log without an acknowledgment, which is how many consumers could
+    have work at most.
     """
 
     name: str
