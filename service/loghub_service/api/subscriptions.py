@@ -109,12 +109,14 @@ async def create_subscription(engine: Engine, request: Request, *, ls: str, sub:
         starts = await _starts(engine, logs, spec)
         lookup.logstore(engine, request, ls)  # it may be deleted meanwhile
         saved = engine.subscriptions.of(logs.id).get(sub)  # another request may have created it
-        if saved is None:
-            try:
-                saved = engine.subscriptions.create(logs.id, sub, settings, starts)
-            except TooManySubscriptions as error:
-                raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, str(error)) from error
-    if saved.state.settings != settings:
+    if saved is None:
+        try:
+            saved = engine.subscriptions.create(logs.id, sub, settings, starts)
+        except TooManySubscriptions as error:
+            raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, str(error)) from error
+    elif spec.must_be_new:
+        raise failure(Code.SUBSCRIPTION_ALREADY_EXIST, f"logstore {ls} has the subscription {sub} already")
+    elif saved.state.settings != settings:
         _change(engine, FoundSubscription(logs, saved), settings)
     await saved.durable()
     return EMPTY

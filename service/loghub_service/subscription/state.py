@@ -143,7 +143,8 @@ class Cursor:
 
     ``high`` is the highest that ``read`` ever was, and ``unacked_below`` counts the logs without
     acknowledgment below it; both mean something only while ``read`` is lower, after a rewind or a restart.
-    ``acknowledged`` counts the logs that were, as far as their number is known, since the service has started.
+    ``acknowledged`` counts the logs that were since the service has started, as far as their number is
+    known.
     """
 
     shard: int
@@ -204,8 +205,8 @@ class Cursor:
         self.unacked_below = max(0, self.unacked_below - logs)
 
     def count_unread(self, first: int, stop: int) -> None:
-        """Note that a run is acknowledged which was not read since the last rewind. Its number of logs is known
-        unless it stops at the end of its group, in normal form; then both counts stay."""
+        """Note that a run is acknowledged which was not read since the last rewind. Its number of logs is
+        known unless it stops at the end of its group, in normal form; then both counts stay."""
         if index_of(stop):
             self.acknowledged += stop - first
             self.count_gone(max(0, min(stop, self.high) - first))
