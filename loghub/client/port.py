@@ -388,9 +388,9 @@ class LogHub(Protocol):
     ) -> dict[int, LogHubError]: ...  # the refusals, by shard
 
     # Subscriptions, which an older embedded service lacks, too. `create_subscription` creates it, or gives it
-    # these settings while nobody is connected: else SubscriptionBusy. After a seek its consumers have to join
-    # again. `skip_subscription` acknowledges the oldest open logs of a shard, None for all, and returns their
-    # number.
+    # these settings while nobody is connected: else SubscriptionBusy, or SubscriptionAlreadyExist if it must
+    # be new. After a seek its consumers have to join again. `skip_subscription` acknowledges the oldest open
+    # logs of a shard, None for all, and returns their number.
     def has_subscriptions(self) -> bool: ...
     def list_subscriptions(self, logstore: str) -> tuple[SubscriptionSummary, ...]: ...
     def create_subscription(self, logstore: str, name: str, spec: SubscriptionSpec) -> None: ...
