@@ -63,6 +63,22 @@ class Apiserver:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def create_namespace(self, name: str) -> None:
+        """With the service account that a controller makes elsewhere. By requests, since nearly each test has
+        one: kubectl takes ten times as much, and asks for the schemas of all kinds."""
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": name},
+        }
+
+        async def create() -> None:
+            async with AioKube(await configured(str(self.kubeconfig)), manager="a-user") as kube:
+                await kube._call("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+                await kube.create(account)
+
+        asyncio.run(create())
+
     def apply(self, value: Document) -> str:
         """What the apiserver has against this server-side apply; "" if it is done. A kubectl for each of many
         cases would take as long as all of the rest."""
