@@ -29,8 +29,8 @@ class _Object:
     above: set[Path] = field(default_factory=set)  # the places that have changed ones below them
 
     def takes(self, name: str, added: Changes, *, valid: bool = True) -> bool:
-        """Whether the values of this case go with the others, and have been added. ``valid``: all of them
-        are to be accepted."""
+        """Whether the values of this case go with the others, and have been added. With ``valid``, all of
+        them must be accepted."""
         free = all(
             path not in self.above and self.changed.get(path, value) == value and not self._is_below(path)
             for path, value in added.items()
