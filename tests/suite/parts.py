@@ -31,6 +31,8 @@ LONGEST = (
     "tests/compat/kafka/test_kafka_restarts.py",
     "tests/compat/kafka/test_kafka_clients.py",
     "tests/loghub_worker/processing",
+    "tests/loghub_worker/sink/test_where_a_shard_continues.py",
+    "tests/properties/subscription/test_search.py",
     "tests/properties/test_mutants.py",
     "tests/suite",
 )
