@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from loghub.client import retry
-from loghub.client.port import Credentials
-from loghub.client.transport import Timeouts
+from loghub.client.port import Credentials, Timeouts
 from loghub.wire import signing
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from tests.loghub.client.adapters import BODY, OpenClient
