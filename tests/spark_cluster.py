@@ -17,15 +17,14 @@ from pathlib import Path
 
 import pyspark
 
-from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests import java
+from tests.spark_settings import BRIEF, jvm_options
 from tests.support import wait_until
 
 GUARD_S = 300.0
 SPARK = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
 EXECUTOR_MIB = 512
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a JVM that lives for a minute
 LOG_SETTINGS = "log4j2.properties"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
@@ -68,13 +67,6 @@ class Cluster:
         while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_bytes():
             process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
         return process
-
-
-def jvm_options() -> str:
-    """For a JVM that lives for a minute."""
-    archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive else ""
-    return f"{BRIEF}{shared}"
 
 
 # Settings of Spark for a worker whose JVMs live for a minute, wherever its tasks run.
