@@ -5,6 +5,7 @@ loopback port with its own data folder, and ends it in any case.
 """
 
 import http.client
+import json
 import os
 import signal
 import ssl
@@ -16,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from loghub.client.port import Credentials
 from tests import warm_start
@@ -171,6 +172,19 @@ class ServiceProcess:
     def _open_output(self) -> IO[bytes]:
         """Where its log and all else that it prints goes."""
         return self.log.open("ab")
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The lines of its log so far, all or those of one event. A running service writes a line a moment
+        after the event: `await_events` waits for it."""
+        text = self.log.read_text()
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        lines = [json.loads(line) for line in whole if line.startswith("{")]
+        return [line for line in lines if name in (None, line["event"])]
+
+    def await_events(self, name: str, count: int = 1) -> list[dict[str, Any]]:
+        """All lines of one event, once there are so many."""
+        wait_until(lambda: len(self.events(name)) >= count, f"{count} lines in the log: {name}")
+        return self.events(name)
 
     def is_ready(self) -> bool:
         """Whether `start` has waited long enough."""

@@ -91,8 +91,7 @@ def attacking(service: ServiceProcess, attack: Attack) -> Iterator[None]:
 
 def transitions(service: ServiceProcess) -> list[tuple[object, ...]]:
     """What happened to shards so far: shard, trigger and holder."""
-    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
-    changes = [line for line in lines if line["event"] == "shard state changed"]
+    changes = service.events("shard state changed")
     return [(line["shard"], line["trigger"], line["holder"]) for line in changes]
 
 

@@ -5,7 +5,6 @@ other programs on the machine do not change it. With ``-s``, the table of docs/p
 """
 
 import http.client
-import json
 import socket
 import threading
 from collections import Counter
@@ -164,11 +163,7 @@ class Place:
 
     def lines(self) -> Counter[str]:
         """How many lines of each kind its log has."""
-        return Counter(line["event"] for line in log_lines(self.service))
-
-
-def log_lines(service: ServiceProcess) -> list[dict[str, str]]:
-    return [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+        return Counter(line["event"] for line in self.service.events())
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +177,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for port in ("kafka", "pulsar"):
             wait_until((folder / port).exists, f"the port of {port}")
         kafka, pulsar = ((folder / port).read_text().strip() for port in ("kafka", "pulsar"))
-        (admin,) = [line["address"] for line in log_lines(service) if line["event"] == "admin port"]
+        (admin,) = [line["address"] for line in service.await_events("admin port")]
         expensive_requests.prepare(service, kafka)
         yield Place(
             service,

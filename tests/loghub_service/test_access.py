@@ -191,12 +191,6 @@ def test_a_security_token_is_checked(service: ServiceProcess, key_id: str, token
         assert reply.code in ("LogStoreNotExist", "ProjectNotExist")
 
 
-def refusals(service: ServiceProcess) -> list[dict[str, str]]:
-    """The lines on refused logins so far."""
-    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == "login refused"]
-
-
 @pytest.mark.long
 def test_a_refused_signature_is_logged_once_and_not_for_each_attempt(tmp_path: Path) -> None:
     with running_service(tmp_path) as service:
@@ -204,11 +198,11 @@ def test_a_refused_signature_is_logged_once_and_not_for_each_attempt(tmp_path: P
         wrong = Credentials(access_key_id=owner, access_key_secret="wrong")
         with RawClient(service, credentials=wrong) as client:
             assert {client.send("GET", "/").code for _ in range(50)} == {"SignatureNotMatch"}
-        (line,) = refusals(service)
+        (line,) = service.await_events("login refused")
         assert (line["level"], line["peer"]) == ("warning", "127.0.0.1")
         assert line["reason"] == f"the signature does not match the request and key {owner!r}"
         for number in range(100):
             unknown = Credentials(access_key_id=f"nobody-{number}", access_key_secret="wrong")
             with RawClient(service, credentials=unknown) as client:
                 assert client.send("GET", "/").code == "Unauthorized"
-        assert len(refusals(service)) == MAX_LINES
+        assert len(service.await_events("login refused", MAX_LINES)) == MAX_LINES

@@ -210,9 +210,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 def admin_address(service: ServiceProcess) -> str:
-    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
-    (address,) = [line["address"] for line in lines if line["event"] == "admin port"]
-    return str(address)
+    (line,) = service.await_events("admin port")
+    return str(line["address"])
 
 
 def fetch(address: str, path: str) -> tuple[int, str]:
@@ -253,9 +252,8 @@ def test_an_invalid_rotation_of_keys_is_logged_and_shown_without_secrets(service
         return value(series_of(fetch(address, "/metrics")[1]), "rotation_failed", files="access keys") == 1
 
     wait_until(failed, "the problem to be noticed")
-    log = service.log.read_text()
-    assert log.count("access keys not read, the previous content stays in use") == 1
-    assert SECRET not in log
+    assert len(service.await_events("access keys not read, the previous content stays in use")) == 1
+    assert SECRET not in service.log.read_text()
     (service.credentials_dir / "accessKeys.json").write_text(json.dumps([entry | {"rights": ["read"]}]))
     wait_until(lambda: not failed(), "the new keys to be read")
     key = Credentials(access_key_id="w", access_key_secret=SECRET)

@@ -71,6 +71,7 @@ def test_consumers_whose_heartbeats_waited_in_the_sockets_keep_their_shards(tmp_
             os.kill(service.pid, signal.SIGCONT)
             wait_until(lambda: a.answers > answers[0] + 3 and b.answers > answers[1] + 3, "heartbeats")
             assert (a.held, b.held) == before
+        service.terminate()
         log = service.log.read_text()
     assert "the service was paused" in log
     assert "holder_timed_out" not in log

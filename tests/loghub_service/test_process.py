@@ -1,6 +1,5 @@
 """The service as a process: start, lock, credentials, restart, stop."""
 
-import json
 import os
 import stat
 import subprocess
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.long
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "loghub_service", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
-
-def _log_lines(service: ServiceProcess) -> list[dict[str, object]]:
-    lines = service.log.read_text().splitlines()
-    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def test_sigterm_ends_the_service_with_status_0_and_keeps_all_data(tmp_path: Path) -> None:
@@ -169,7 +163,7 @@ def test_each_state_change_is_one_log_line_and_no_line_contains_a_secret(tmp_pat
             client.create_group()
             client.heartbeat("a", [])
         service.terminate()
-        changes = [line for line in _log_lines(service) if line["event"] == "shard state changed"]
+        changes = service.events("shard state changed")
         keys = ("project", "logstore", "group", "shard", "old", "new", "trigger", "holder")
         assert [tuple(change.get(key) for key in keys) for change in changes] == [
             ("demo", "access", "g", 0, None, "not_alloc", "appeared", None),
