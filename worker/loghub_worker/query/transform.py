@@ -225,6 +225,13 @@ class Expression:
 def used_columns(spark: SparkSession, sql: str) -> Selection:
     """The columns that a valid query over the view uses. The view is replaced. A query that the optimizer
     rejects fails in each batch, with the error of that batch; it uses everything."""
+    plan = optimized_plan(spark, sql)
+    return EVERYTHING if plan is None else selection_of(plan[0], set(plan[1]))
+
+
+def optimized_plan(spark: SparkSession, sql: str) -> tuple[list[dict[str, Any]], list[int]] | None:
+    """The plan that the optimizer makes of a valid query over the view: its nodes as Spark writes them in
+    JSON, and the ids of the columns of its result; None if the optimizer rejects it. The view is replaced."""
     session = spark._jsparkSession
     schema = session.parseDataType(from_arrow_schema(SCHEMA).json())
     # Of no local rows, since the optimizer would reduce a query over these to nothing.
@@ -232,25 +239,24 @@ def used_columns(spark: SparkSession, sql: str) -> Selection:
     try:
         plan = spark.sql(sql)._jdf.queryExecution().optimizedPlan()
     except PySparkException:
-        return EVERYTHING
+        return None
     output = plan.output()
-    result = {output.apply(n).exprId().id() for n in range(output.size())}
-    return selection_of(json.loads(plan.toJSON()), result)
+    return json.loads(plan.toJSON()), [output.apply(n).exprId().id() for n in range(output.size())]
 
 
 def selection_of(nodes: Sequence[dict[str, Any]], result: set[int]) -> Selection:
     """The columns that a plan uses: its nodes as Spark writes them in JSON, and the ids of the columns of its
     result."""
-    leaves = [node for node in nodes if _kind(node) == "LogicalRDD"]
-    if len(leaves) != 1 or not {_kind(node) for node in nodes} <= PLAIN_NODES:
+    leaves = [node for node in nodes if kind_of(node) == "LogicalRDD"]
+    if len(leaves) != 1 or not {kind_of(node) for node in nodes} <= PLAIN_NODES:
         return EVERYTHING
-    columns = {one.id: one.fields["name"] for one in _expressions(leaves[0]["output"])}
+    columns = {one.id: one.fields["name"] for one in expressions(leaves[0]["output"])}
     if tuple(columns.values()) != tuple(SCHEMA.names):
         return EVERYTHING
     used, keys = {columns[id_] for id_ in result & columns.keys()}, set[str]()
     for node in nodes:
         if node is not leaves[0]:
-            for expression in _expressions([value for name, value in node.items() if name != "class"]):
+            for expression in expressions([value for name, value in node.items() if name != "class"]):
                 if not _note(expression, columns, used, keys):
                     return EVERYTHING
     names = [name.lower() for name in (*SCHEMA.names, *keys)]  # as Spark compares them
@@ -286,11 +292,11 @@ def _is_text(expression: Expression) -> bool:
     )
 
 
-def _kind(node: dict[str, Any]) -> str:
+def kind_of(node: dict[str, Any]) -> str:
     return str(node["class"]).rpartition(".")[2]
 
 
-def _expressions(value: Any) -> Iterator[Expression]:
+def expressions(value: Any) -> Iterator[Expression]:
     """The expressions in a field of a node. Spark writes each as a list of its nodes: a node, then its
     operands one after the other."""
     if not isinstance(value, list):
@@ -301,11 +307,11 @@ def _expressions(value: Any) -> Iterator[Expression]:
             yield _tree(first, nodes)
     else:
         for item in value:
-            yield from _expressions(item)
+            yield from expressions(item)
 
 
 def _tree(node: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Expression:
-    return Expression(_kind(node), node, [_tree(next(rest), rest) for _ in range(node["num-children"])])
+    return Expression(kind_of(node), node, [_tree(next(rest), rest) for _ in range(node["num-children"])])
 
 
 def as_view(rows: DataFrame, selection: Selection) -> DataFrame:
