@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from loghub.contract.worker import SqlPipeline, WorkerConfig
-from loghub_worker.query.arrow_query import arrow_query
 from loghub_worker.query.spark_session import is_remote
+from loghub_worker.query.transform import arrow_query
 from loghub_worker.sink.batch_sink import BatchSink, InvalidSinkError
 from loghub_worker.sink.files.formats import CODEC, TIMESTAMPS
 from loghub_worker.sink.files.source_files import LetsSourceWrite, SourceWriting
