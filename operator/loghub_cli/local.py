@@ -92,11 +92,11 @@ def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
         status = read_status(folder)
         if status is None:
             reason, message = last_words(folder) or ("", "")
-            ended = WorkerReport("ended" if message else "starting", reason=reason, message=message)
+            ended = ShownWorker("ended" if message else "starting", reason=reason, message=message)
             yield _worker(name, ended)
             continue
         why = f" ({' '.join(status.why_spark.split())})" if status.why_spark else ""
-        report = WorkerReport(
+        report = ShownWorker(
             status.phase,
             shards=sorted(shard.shard for shard in status.shards),
             rows=status.rows_written,
@@ -108,7 +108,7 @@ def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerReport:
+class ShownWorker:
     """What is known of a worker. `engine` computes its rows."""
 
     phase: str
@@ -119,7 +119,7 @@ class WorkerReport:
     message: str = ""
 
 
-def _worker(name: str, report: WorkerReport) -> Record:
+def _worker(name: str, report: ShownWorker) -> Record:
     said = ": ".join(part for part in (report.reason, " ".join(report.message.split())) if part)
     return {
         "worker": name,

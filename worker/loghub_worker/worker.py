@@ -184,12 +184,7 @@ class WorkerRuntime:
         )
         result = checked_rows(transform, spark, settings)
         self._end_if_stopped()
-        consumer = self._settings.consumer
-        way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
-        log.info(f"the rows are computed by {way.engine}", **({"why_not_arrow": way.why} if way.why else {}))
-        self._way = way
-        if way.writing is not None:  # the check takes no time, and completes what the source is told
-            self._check_sink(partial(sink.check, result))
+        way = self._choose_way(spark, result, sink)
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
@@ -217,6 +212,17 @@ class WorkerRuntime:
         self._shard_manager.start()
         self._heartbeat.start()
         self._group_watch.start()
+
+    def _choose_way(self, spark: SparkSession, result: DataFrame, sink: BatchSink) -> Way:
+        """Choose the way of the rows. For the short one the sink is checked here: that takes no time, and
+        Spark has nothing to warm up for it."""
+        consumer = self._settings.consumer
+        way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
+        log.info(f"the rows are computed by {way.engine}", **({"why_not_arrow": way.why} if way.why else {}))
+        self._way = way
+        if way.writing is not None:
+            self._check_sink(partial(sink.check, result))
+        return way
 
     def _check_sink(self, check: Callable[[], None]) -> None:
         try:

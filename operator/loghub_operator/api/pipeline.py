@@ -49,7 +49,7 @@ class PythonPipeline(UserCode):
         return self.function
 
 
-class Engine(StrEnum):
+class QueryEngine(StrEnum):
     """What computes the rows of a query."""
 
     AUTO = "Auto"
@@ -127,8 +127,8 @@ class Pipeline(ApiModel):
             " refuses such a pipeline with reason InvalidPipeline."
         ),
     )
-    engine: Engine = Field(
-        default=Engine.AUTO,
+    engine: QueryEngine = Field(
+        default=QueryEngine.AUTO,
         description=(
             "What computes the rows of sql for a sink of files or a Delta table. Auto: Arrow, where logs are"
             " read and files are written, if the query is one that Arrow computes as Spark does, which costs"

@@ -1,4 +1,4 @@
-"""Queries that go the short way, beside the long one, on a real Spark and a real service."""
+"""Queries that go the short way, and the same ones on the long way, on a real Spark and a real service."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_query_that_does_not_go_the_short_way_says_why(
     ("kind", "sql", "by"),
     [
         (ParquetSink, SQL, ("__shard__",)),
-        (JsonSink, EVERYTHING, ()),
+        pytest.param(JsonSink, EVERYTHING, (), marks=pytest.mark.deep),
         (DeltaSink, "SELECT __topic__, contents['id'] AS id, contents['none'] AS none FROM logs", ()),
     ],
     ids=["parquet", "json", "delta"],

@@ -70,10 +70,7 @@ class WorkerThreads:
         self.way = Way(why="the test has a transform of its own")
         if transform is None:
             transform = make_transform(config.pipeline, None)
-            if isinstance(config.pipeline, SqlPipeline) and isinstance(sink, LetsSourceWrite):
-                result = transform.check(empty_logs(spark))
-                self.way = way_of(config, spark, result, sink, consumer=name)
-                sink.check(result)
+            self.way = checked_way(spark, config, transform, sink, name)
         self.query_runner = runner(
             QuerySettings(
                 config=config,
@@ -101,3 +98,13 @@ class WorkerThreads:
         for part in (self.heartbeat, self.shard_manager, self.query_runner):
             part.stop()
             assert part.failure is None
+
+
+def checked_way(spark: SparkSession, config: WorkerConfig, transform: Transform, sink: Any, name: str) -> Way:
+    """The way of the rows, as a worker chooses it."""
+    if not isinstance(config.pipeline, SqlPipeline) or not isinstance(sink, LetsSourceWrite):
+        return Way(why="not looked at")
+    result = transform.check(empty_logs(spark))
+    way = way_of(config, spark, result, sink, consumer=name)
+    sink.check(result)
+    return way

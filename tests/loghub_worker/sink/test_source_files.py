@@ -97,7 +97,7 @@ def test_an_outage_of_the_disk_is_no_error_of_the_service_and_neither_is_one_of_
     assert (rejected.files, rejected.outage, rejected.rejected) == ([], "", "[CAST_INVALID_INPUT] x")
 
 
-# -- beside Spark
+# -- next to Spark
 
 
 def sink_in(folder: Path, kind: Any, **settings: Any) -> Any:

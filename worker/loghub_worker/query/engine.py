@@ -20,7 +20,15 @@ from loghub_worker.sink.files.source_files import LetsSourceWrite, SourceWriting
 
 # Settings of Spark SQL and of Hadoop that do not change what rows a query has, nor their files; or what the
 # short way knows, too.
-HARMLESS = frozenset({CODEC, TIMESTAMPS, "spark.sql.shuffle.partitions"})
+HARMLESS = frozenset(
+    {
+        CODEC,
+        TIMESTAMPS,
+        "spark.sql.codegen.factoryMode",
+        "spark.sql.codegen.wholeStage",
+        "spark.sql.shuffle.partitions",
+    }
+)
 PREFIXES = ("spark.sql.", "spark.hadoop.", "spark.plugins", "spark.jars", "spark.files")
 
 
