@@ -1,6 +1,6 @@
-"""A Spark standalone master and workers on loopback, as processes of their own, for tests of `spark.master`.
+"""A Spark standalone master and a worker on loopback, as processes of their own, for tests of `spark.master`.
 
-Executors do not see the folders of the driver: the workers run in a mount namespace in which these are empty.
+Executors do not see the folders of the driver: the worker runs in a mount namespace in which these are empty.
 That needs root, or a system that lets a user create such a namespace.
 """
 
@@ -17,15 +17,14 @@ from pathlib import Path
 
 import pyspark
 
-from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from tests import java
+from tests.spark_settings import BRIEF, jvm_options
 from tests.support import wait_until
 
 GUARD_S = 300.0
 SPARK = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
 EXECUTOR_MIB = 512
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a JVM that lives for a minute
 LOG_SETTINGS = "log4j2.properties"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
@@ -70,27 +69,19 @@ class Cluster:
         return process
 
 
-def jvm_options() -> str:
-    """For a JVM that lives for a minute."""
-    archive = os.environ.get(ENV_CLASS_ARCHIVE)
-    shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive else ""
-    return f"{BRIEF}{shared}"
-
-
 # Settings of Spark for a worker whose JVMs live for a minute, wherever its tasks run.
 SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": jvm_options(),
     "spark.executor.memory": f"{EXECUTOR_MIB}m",
+    "spark.executor.cores": "1",  # so that a worker of two cores has two executors
     "spark.task.maxFailures": "2",
 }
 
 
 @contextmanager
-def running_cluster(
-    folder: Path, *, hidden: Sequence[Path], workers: int = 2, cores: int = 1
-) -> Iterator[Cluster]:
-    """A master and workers with so many cores each, for which the folders `hidden` are empty."""
+def running_cluster(folder: Path, *, hidden: Sequence[Path], cores: int = 2) -> Iterator[Cluster]:
+    """A master and a worker with so many cores, for which the folders `hidden` are empty."""
     folder.mkdir()
     (folder / LOG_SETTINGS).write_text(LOGGING)
     with ExitStack() as ends:
@@ -99,16 +90,13 @@ def running_cluster(
         wait_until(lambda: _MASTER.search(log.read_text()) is not None, "the master", guard_s=GUARD_S)
         match = _MASTER.search(log.read_text())
         assert match is not None
-        for number in range(workers):
-            name = f"worker-{number}"
-            options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-            options += ["--cores", str(cores), "--memory", f"{2 * EXECUTOR_MIB}m"]
-            options += ["--work-dir", str(folder / name), match[1]]
-            prefix = [*_namespace(), "sh", "-c", _HIDE, "sh"]
-            _start(ends, folder, name, options, prefix=prefix, hidden=hidden)
-        for number in range(workers):
-            log = folder / f"worker-{number}.log"
-            wait_until(lambda log=log: _REGISTERED in log.read_text(), "a worker", guard_s=GUARD_S)  # type: ignore[misc]
+        options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        options += ["--cores", str(cores), "--memory", f"{2 * cores * EXECUTOR_MIB}m"]
+        options += ["--work-dir", str(folder / "worker"), match[1]]
+        prefix = [*_namespace(), "sh", "-c", _HIDE, "sh"]
+        _start(ends, folder, "worker", options, prefix=prefix, hidden=hidden)
+        joined = folder / "worker.log"
+        wait_until(lambda: _REGISTERED in joined.read_text(), "the worker", guard_s=GUARD_S)
         yield Cluster(url=match[1])
 
 

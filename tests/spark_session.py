@@ -1,7 +1,6 @@
 """One Spark session for all tests of a process that need one: a JVM's start costs more than most of them.
 
-Each test runs a few queries over a few rows, so Spark interprets them: to generate code, which the JVM has to
-compile, takes a tenth of the session's CPU time. Workers that are processes run generated code.
+Spark interprets the queries. Workers that are processes run generated code.
 """
 
 import os
@@ -11,13 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark_settings import INTERPRETED
 from tests.support import PYTHON_PATH
 
 if TYPE_CHECKING:  # so that tests without Spark do not wait for its import
     from pyspark.sql import SparkSession
 
 CODE = "code"  # folder for the user modules of the tests
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# A JVM with one compiler has 48 MiB for compiled code. Half of the tests need 42 of them, and what the JVM
+# drops then is interpreted and compiled again.
+CODE_OF_ALL_TESTS = "-XX:ReservedCodeCacheSize=256m"
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +40,7 @@ def spark(spark_state: Path) -> "Iterator[SparkSession]":
     archive = os.environ.get(ENV_CLASS_ARCHIVE)
     config = worker_config("http://unused", ParquetSink(path="/unused"), cores=2)
     config.spark_conf.update(INTERPRETED)
+    config.spark_conf["spark.driver.extraJavaOptions"] += f" {CODE_OF_ALL_TESTS}"
     with pytest.MonkeyPatch.context() as patch:
         # Of Spark's processes; this one may still start a command line, which has rich.
         patch.setenv("PYTHONPATH", PYTHON_PATH)

@@ -39,6 +39,7 @@ from loghub.client.port import (
     Pulled,
     ShardEnds,
     ShardInfo,
+    Timeouts,
     check_count,
     check_group,
     check_logstore,
@@ -54,7 +55,6 @@ from loghub.client.schemas import (
     ProjectsJson,
     ShardJson,
 )
-from loghub.client.transport import Timeouts
 from loghub.clock import Clock, SystemClock
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError
 from loghub.wire.subscriptions import (

@@ -3,16 +3,15 @@
 ``http`` is our own client, the only one that reads the extensions of the embedded service. ``sdk`` is the
 vendor's client, whose makers run its requests against the cloud. Both pass one contract suite. Only this
 module imports the SDK, and only if it is chosen: the SDK needs protobuf below 6, and is only in the images of
-the operator and of `worker-sdk`.
+the operator and of `worker-sdk`. Our own client is imported as it is opened: a process that runs user code
+imports this module and connects to nothing, and HTTP would be half of its start.
 """
 
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from loghub.client.http import HttpLogHub
-from loghub.client.port import Credentials, LogHub
+from loghub.client.port import Credentials, LogHub, Timeouts
 from loghub.client.target import BadEndpoint, EndpointAt
-from loghub.client.transport import Timeouts
 from loghub.extras import needs
 
 ClientKind = Literal["http", "sdk"]
@@ -37,6 +36,8 @@ def open_client(
 ) -> LogHub:
     """A client of this kind, which the caller closes. Raises `BadEndpoint` and `MissingPackageError`."""
     if kind == "http":
+        from loghub.client.http import HttpLogHub
+
         return HttpLogHub(endpoint, project, credentials=credentials, agent=agent, timeouts=timeouts)
     if isinstance(endpoint, EndpointAt):
         raise BadEndpoint(f"{endpoint}: the vendor SDK connects only to the host name of a project")

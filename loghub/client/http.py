@@ -35,6 +35,7 @@ from loghub.client.port import (
     Pulled,
     ShardEnds,
     ShardInfo,
+    Timeouts,
     check_count,
     check_group,
     check_logstore,
@@ -55,7 +56,7 @@ from loghub.client.schemas import (
     ShardJson,
     decode,
 )
-from loghub.client.transport import JSON, PROTOBUF, HttpAnswer, HttpCall, Timeouts, Transport
+from loghub.client.transport import JSON, PROTOBUF, HttpAnswer, HttpCall, Transport
 from loghub.clock import Clock, SystemClock
 from loghub.domain.shards import BadHashKey, HashRange
 from loghub.wire.compression import Compression, Packed, compress

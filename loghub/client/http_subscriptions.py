@@ -42,7 +42,8 @@ class HttpSubscriptions:
         return decode(answer.body, tuple[SubscriptionSummary, ...])
 
     def create_subscription(self, logstore: str, name: str, spec: SubscriptionSpec) -> None:
-        self._subscription_call("PUT", _one(logstore, name), spec)
+        done_code = Code.SUBSCRIPTION_ALREADY_EXIST if spec.must_be_new else None
+        self._subscription_call("PUT", _one(logstore, name), spec, done_code=done_code)
 
     def delete_subscription(self, logstore: str, name: str) -> None:
         self._subscription_call("DELETE", _one(logstore, name), done_code=Code.SUBSCRIPTION_NOT_EXIST)

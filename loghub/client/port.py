@@ -87,6 +87,19 @@ Position = wire_cursor.Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """The time limits of a call. ``total_s`` covers all attempts: after it, none begins and no body is read.
+
+    It is checked between two reads, so a call may last ``read_s`` longer. While the head of an answer
+    is read (at most 100 lines of 64 KiB each), only ``read_s`` applies.
+    """
+
+    connect_s: float = 5.0
+    read_s: float = 30.0  # between two bytes; the vendor's Java uses 60
+    total_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """An access key, with its STS token if it is temporary.
 
@@ -388,9 +401,9 @@ class LogHub(Protocol):
     ) -> dict[int, LogHubError]: ...  # the refusals, by shard
 
     # Subscriptions, which an older embedded service lacks, too. `create_subscription` creates it, or gives it
-    # these settings while nobody is connected: else SubscriptionBusy. After a seek its consumers have to join
-    # again. `skip_subscription` acknowledges the oldest open logs of a shard, None for all, and returns their
-    # number.
+    # these settings while nobody is connected: else SubscriptionBusy, or SubscriptionAlreadyExist if it must
+    # be new. After a seek its consumers have to join again. `skip_subscription` acknowledges the oldest open
+    # logs of a shard, None for all, and returns their number.
     def has_subscriptions(self) -> bool: ...
     def list_subscriptions(self, logstore: str) -> tuple[SubscriptionSummary, ...]: ...
     def create_subscription(self, logstore: str, name: str, spec: SubscriptionSpec) -> None: ...

@@ -7,7 +7,6 @@ these cases the connection goes to the endpoint itself, and only the Host header
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from loghub.wire import names
 
@@ -81,6 +80,9 @@ def proxy_for(scheme: str, host: str) -> str:
     """The proxy that the environment sets for a host; "" for a direct connection."""
     if names.is_loopback(host):
         return ""
+    # It loads Python's HTTP client, which nothing else of a process that runs user code needs.
+    from urllib.request import getproxies, proxy_bypass
+
     proxies = getproxies()
     if proxy_bypass(host) or proxy_bypass(host.strip("[]")):  # NO_PROXY has an address of IPv6 either way
         return ""

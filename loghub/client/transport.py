@@ -20,7 +20,7 @@ import msgspec
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from loghub.client.port import Credentials
+from loghub.client.port import Credentials, Timeouts
 from loghub.client.retry import Repeat, Retries, check_sendable, unreachable
 from loghub.client.schemas import InfoJson, decode
 from loghub.client.target import HttpTarget
@@ -53,19 +53,6 @@ _OK = 200  # any other status is an error to every client (docs/sls-protocol.md 
 _CONNECTIONS = 16  # kept per endpoint; more are opened when needed and closed after use
 _MAX_QUOTED_CHARS = 200  # enough to recognize the page of a proxy; an error stays one line of a log
 _ANY_REGION = "embedded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """The time limits of a call. ``total_s`` covers all attempts: after it, none begins and no body is read.
-
-    It is checked between two reads, so a call may last ``read_s`` longer. While the head of an answer
-    is read (at most 100 lines of 64 KiB each), only ``read_s`` applies.
-    """
-
-    connect_s: float = 5.0
-    read_s: float = 30.0  # between two bytes; the vendor's Java uses 60
-    total_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

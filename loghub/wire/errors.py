@@ -77,6 +77,7 @@ class Code(StrEnum):
     INVALID_SHARD_CHECK_POINT = "InvalidShardCheckPoint"
     INDEX_CONFIG_NOT_EXIST = "IndexConfigNotExist"
     SUBSCRIPTION_NOT_EXIST = "SubscriptionNotExist"
+    SUBSCRIPTION_ALREADY_EXIST = "SubscriptionAlreadyExist"
     SUBSCRIPTION_BUSY = "SubscriptionBusy"
     SUBSCRIPTION_FENCED = "SubscriptionFenced"
     SUBSCRIPTION_MISMATCH = "SubscriptionMismatch"
@@ -295,6 +296,14 @@ _ENTRIES = (
         404,
         "The subscription does not exist in the logstore.",
         "Create it.",
+        evidence="own",
+        source="docs/subscriptions-protocol.md 4",
+    ),
+    ErrorEntry(
+        Code.SUBSCRIPTION_ALREADY_EXIST,
+        409,
+        "The subscription exists already, and was to be a new one.",
+        "Use it, or take another name.",
         evidence="own",
         source="docs/subscriptions-protocol.md 4",
     ),

@@ -37,7 +37,8 @@ class SubscriptionSpec:
     ``start`` counts for shards without a mark, and ``marks`` has the cursors at which shards begin; both
     count only when the subscription is created. ``in_order``: the children of a split or merge come after
     their parents; Shared has no order. ``key``, for KeyShared: the names of the fields of a log that are its
-    key; empty: the key that the log has in the raw form.
+    key; empty: the key that the log has in the raw form. ``must_be_new``: one that exists is refused, and
+    not given these settings.
     """
 
     type: SubscriptionType
@@ -45,6 +46,7 @@ class SubscriptionSpec:
     marks: Mapping[int, str] = field(default_factory=dict)
     in_order: bool = True
     key: tuple[str, ...] = ()
+    must_be_new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +103,10 @@ class SubscribedShardStatus:
 class SubscriptionStatus:
     """A whole subscription at one moment.
 
-    Both counts begin with the start of the service: ``acknowledged_logs``, and ``redelivered_logs``, which
-    are deliveries of logs that their consumer had wanted again. ``held_slots``, of KeyShared: the slots that
-    have a delivered log without an acknowledgment, which is how many consumers could have work at most.
+    Both counts begin with the start of the service: ``acknowledged_logs``, as far as their number is known,
+    and ``redelivered_logs``, which are deliveries of logs that their consumer had wanted again.
+    ``held_slots``, of KeyShared: the slots that have a delivered log without an acknowledgment, which is how
+    many consumers could have work at most.
     """
 
     name: str

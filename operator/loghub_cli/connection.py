@@ -45,8 +45,7 @@ import click
 from loghub.client import target
 from loghub.client.choice import open_client
 from loghub.client.credentials_dir import read_key
-from loghub.client.port import Credentials, LogHub
-from loghub.client.transport import Timeouts
+from loghub.client.port import Credentials, LogHub, Timeouts
 from loghub.wire import names as hosts
 from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 from loghub_cli.output import Failed, InvalidInput, Record

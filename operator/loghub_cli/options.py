@@ -21,8 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from loghub.client import target
-from loghub.client.port import Position
-from loghub.client.transport import Timeouts
+from loghub.client.port import Position, Timeouts
 from loghub.clock import SystemClock
 from loghub.domain.shards import BadHashKey, parse_key
 from loghub.near_names import did_you_mean

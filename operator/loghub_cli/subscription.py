@@ -7,13 +7,15 @@ the subscription can be moved to the group's last checkpoints later.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from loghub.client.port import LogHub, Position
 from loghub.domain.subscription import SubscriptionType
-from loghub.wire.subscriptions import MAX_KEY_FIELDS, SubscriptionSpec
+from loghub.wire.errors import Code, LogHubError
+from loghub.wire.subscriptions import MAX_KEY_FIELDS, SubscriptionSpec, SubscriptionSummary
 from loghub_cli.commands import CommandGroup
 from loghub_cli.connection import ServiceConnection, if_not_exists
 from loghub_cli.group import ShardMove, position_words, some
@@ -70,27 +72,34 @@ def create(
     """Create a subscription. Without --type, it is Shared."""
     spec = _spec(SubscriptionType(values["kind"]), values["key"], in_order=values["in_order"])
     with place.open() as client:
-        found = [one for one in client.list_subscriptions(logstore) if one.name == subscription]
-        if found and not keep:
+        found = _found(client, logstore, subscription)
+        if found is None:
+            group = values["from_group"]
+            marks = {} if group is None else _marks_of(client, logstore, group)
+            new = replace(spec, start=values["start"], marks=marks, must_be_new=True)
+            try:
+                client.create_subscription(logstore, subscription, new)
+            except LogHubError as error:
+                if error.code != Code.SUBSCRIPTION_ALREADY_EXIST:
+                    raise
+                found = _found(client, logstore, subscription)  # another client was faster
+            else:
+                rows: list[Record] = [{"shard": shard, "mark": mark} for shard, mark in sorted(marks.items())]
+                from_group = {} if group is None else {"fromGroup": group, "shards": rows}
+                show({**settings_record(subscription, new), **from_group})
+                return
+        if found is None or not keep:
             raise Failed(
                 f"loghub: logstore {logstore} has the subscription {subscription} already: `loghub"
                 " subscription update` changes it, and `loghub subscription seek` moves it"
             )
-        if found:
-            if listed(found[0]) != settings_record(subscription, spec):
-                click.echo("loghub: it exists already with other settings, which are kept", err=True)
-            show(listed(found[0]))
-            return
-        marks = {} if values["from_group"] is None else _marks_of(client, logstore, values["from_group"])
-        new = SubscriptionSpec(
-            type=spec.type, start=values["start"], marks=marks, in_order=spec.in_order, key=spec.key
-        )
-        client.create_subscription(logstore, subscription, new)
-        record = settings_record(subscription, new)
-        if values["from_group"] is not None:
-            rows: list[Record] = [{"shard": shard, "mark": mark} for shard, mark in sorted(marks.items())]
-            record = {**record, "fromGroup": values["from_group"], "shards": rows}
-        show(record)
+        if listed(found) != settings_record(subscription, spec):
+            click.echo("loghub: it exists already with other settings, which are kept", err=True)
+        show(listed(found))
+
+
+def _found(client: LogHub, logstore: str, subscription: str) -> SubscriptionSummary | None:
+    return next((one for one in client.list_subscriptions(logstore) if one.name == subscription), None)
 
 
 def _spec(kind: SubscriptionType, key: Sequence[str], *, in_order: bool) -> SubscriptionSpec:

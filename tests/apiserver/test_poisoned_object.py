@@ -42,11 +42,12 @@ def test_an_object_that_no_other_could_read_stops_nobody_and_can_be_deleted(
             what = f"--for=jsonpath={{{path}}}={value}"
             server.must("wait", f"lhcg/{name}", "-n", namespace, what, GUARD)
 
-    def patch(name: str, spec: Document) -> None:
-        text = json.dumps({"spec": spec}).replace('"DEEP"', DEEP)
+    def edit(name: str, field: str, value: object) -> None:
+        """By a JSON patch: the API server takes seconds for a merge patch, time that grows as the square."""
+        change = [{"op": "add", "path": f"/spec/{field}", "value": value}]
         file = tmp_path / "patch.json"
-        file.write_text(text)
-        server.must("patch", f"lhcg/{name}", "-n", namespace, "--type=merge", f"--patch-file={file}")
+        file.write_text(json.dumps(change).replace('"DEEP"', DEEP))
+        server.must("patch", f"lhcg/{name}", "-n", namespace, "--type=json", f"--patch-file={file}")
 
     def is_running(child: "subprocess.Popen[bytes]") -> None:
         assert child.poll() is None, operator.log.read_text()[-2000:]
@@ -59,11 +60,11 @@ def test_an_object_that_no_other_could_read_stops_nobody_and_can_be_deleted(
         wait("edited", "EndpointUnreachable", 1)
         create("deep", template("DEEP"))
         wait("deep", "InvalidSpec", 1)
-        patch("edited", template("DEEP"))
+        edit("edited", "worker", template("DEEP")["worker"])
         wait("edited", "InvalidSpec", 2)
         is_running(child)
     with operator.running() as child:
-        patch("good", {"replicas": 2})
+        edit("good", "replicas", 2)
         wait("good", "EndpointUnreachable", 2)
         for name in ("deep", "edited", "good"):
             server.must("delete", f"lhcg/{name}", "-n", namespace, GUARD)

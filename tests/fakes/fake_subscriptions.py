@@ -275,6 +275,10 @@ class MemorySubscriptions:
         found = self._all(logstore)
         if name not in found:
             found[name] = Subscribed(self._store(logstore), spec, self._server.clock)
+        elif spec.must_be_new:
+            raise LogHubError.of(
+                Code.SUBSCRIPTION_ALREADY_EXIST, f"{logstore} has the subscription {name} already"
+            )
         elif not found[name].change(spec):
             raise LogHubError.of(
                 Code.SUBSCRIPTION_BUSY,

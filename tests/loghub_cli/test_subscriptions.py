@@ -1,12 +1,20 @@
 """``loghub subscription``, and subscriptions in ``loghub lag`` and ``loghub group reset``."""
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
-from loghub.client.port import GroupInfo
+from loghub.client.port import GroupInfo, LogHub
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
-from loghub.wire.subscriptions import SubscribedShardStatus, SubscriptionConsumer, SubscriptionStatus
+from loghub.wire.subscriptions import (
+    SubscribedShardStatus,
+    SubscriptionConsumer,
+    SubscriptionSpec,
+    SubscriptionStatus,
+    SubscriptionSummary,
+)
+from loghub_cli import subscription
 from loghub_cli.output import Format, render
 from loghub_cli.subscription_records import ProjectSubscription, document, lag_of, overview
 from tests.loghub.client.contract import LOW, group_of
@@ -49,6 +57,26 @@ def test_a_subscription_is_created_listed_changed_and_deleted(cli: Cli) -> None:
     assert cli.json("subscription", "delete", STORE, NAME, "--yes")["deleted"] is True
     missing = cli("subscription", "show", STORE, NAME)
     assert (missing.status, "SubscriptionNotExist" in missing.err) == (1, True)
+
+
+def test_one_that_another_client_creates_at_the_same_moment_is_not_taken_over(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = subscription._found
+    moments = count()
+
+    def found(client: LogHub, logstore: str, name: str) -> SubscriptionSummary | None:
+        seen = listed(client, logstore, name)
+        if next(moments) % 2 == 0:
+            client.create_subscription(logstore, name, SubscriptionSpec(type=SubscriptionType.EXCLUSIVE))
+        return seen
+
+    monkeypatch.setattr(subscription, "_found", found)
+    lost = cli("subscription", "create", STORE, NAME, "--type", "Shared")
+    assert (lost.status, "has the subscription workers already" in lost.err) == (1, True)
+    cli.client.delete_subscription(STORE, NAME)
+    kept = cli("subscription", "create", STORE, NAME, "--type", "Shared", "--if-not-exists", "-o", "json")
+    assert (kept.value["type"], "with other settings, which are kept" in kept.err) == ("Exclusive", True)
 
 
 def test_a_subscription_shows_what_is_open_and_who_has_it(cli: Cli) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loghub.client import choice
+from loghub.client import http
 from loghub_consumer import Consumer, ConsumerSettings
 from tests.loghub_consumer.support import GROUP, Seen, Site, running, wait_for
 
@@ -17,7 +17,7 @@ def test_a_consumer_over_the_vendors_sdk_reads_saves_and_continues(
     """The group, heartbeats, pulls and checkpoints."""
     site.client.create_logstore(site.logstore, shards=2)
     ids = {shard: site.put(10, shard=shard) for shard in range(2)}
-    monkeypatch.setattr(choice, "HttpLogHub", refused)
+    monkeypatch.setattr(http, "HttpLogHub", refused)
     seen = Seen()
     settings = site.settings(client="sdk", create_group=True, timeout_s=30)
     with running(Consumer(settings, seen.factory)):

@@ -11,12 +11,15 @@ import pytest
 import loghub_consumer
 from tests.support import ROOT
 
-# What Spark's processes import of this package, and what only a program with a consumer needs.
-PROGRAM = """
-import sys
-import loghub_consumer.reading.decoding
-print(*sys.modules)
-"""
+# What processes import of this package, and what only a program with a consumer needs.
+NOT_NEEDED = {
+    "loghub_consumer.reading.decoding": {
+        "loghub_consumer.consumer",
+        "loghub_consumer.membership",
+        "pyarrow.compute",
+    },
+    "loghub_consumer.processes.child": {"loghub_consumer.consumer", "urllib3", "http.client"},
+}
 
 
 def imported_for_type_checkers() -> dict[str, str]:
@@ -38,9 +41,10 @@ def test_another_name_is_missing_as_in_any_module() -> None:
         _ = loghub_consumer.Consumers  # type: ignore[attr-defined]
 
 
-def test_a_module_is_imported_without_the_consumer_and_what_only_computes() -> None:
-    command = [sys.executable, "-c", PROGRAM]
+@pytest.mark.parametrize("module", NOT_NEEDED)
+def test_a_process_starts_without_the_consumer_and_what_else_it_does_not_need(module: str) -> None:
+    command = [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     loaded = set(done.stdout.split())
-    assert "loghub_consumer.reading.decoding" in loaded
-    assert loaded.isdisjoint({"loghub_consumer.consumer", "loghub_consumer.membership", "pyarrow.compute"})
+    assert module in loaded
+    assert loaded.isdisjoint(NOT_NEEDED[module])

@@ -8,8 +8,10 @@ import pytest
 
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionType
-from loghub.wire.subscriptions import Exchange, Exchanged, SubscriptionSpec
+from loghub.wire.errors import LogHubError
+from loghub.wire.subscriptions import Exchange, Exchanged, SubscriptionSpec, SubscriptionSummary
 from loghub_consumer import Consumer, LogBatch, Processor, SubscriptionOptions, Tracker
+from loghub_consumer.subscription_terms import require_subscription
 from tests.loghub_consumer.support import ids_of
 from tests.loghub_consumer.virtual import GROUP, PROJECT, SavedLogHub, World, world
 
@@ -98,3 +100,28 @@ def test_damaged_log_data_is_an_error_of_the_consumer_and_other_shards_go_on(
         is_damaged[0] = False
         one.until(lambda: not program.call(lambda consumer: consumer.errors()), "no error")
         program.end()
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE])
+def test_a_subscription_that_another_client_creates_at_the_same_moment_is_not_changed(
+    kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world() as one:
+        one.make_logstore(LOGSTORE, has_group=False)
+        client, listed = one.client, one.client.list_subscriptions
+
+        def lists(logstore: str) -> tuple[SubscriptionSummary, ...]:
+            seen = listed(logstore)
+            if not seen:
+                client.create_subscription(logstore, GROUP, SubscriptionSpec(type=kind))
+            return seen
+
+        monkeypatch.setattr(client, "list_subscriptions", lists)
+        how = SubscriptionOptions(type=SubscriptionType.SHARED)
+        settings = one.settings(LOGSTORE, acknowledge="log", subscription=how, create_group=True)
+        if kind is SubscriptionType.SHARED:
+            require_subscription(client, settings)
+        else:
+            with pytest.raises(LogHubError, match="has the type Exclusive"):
+                require_subscription(client, settings)
+        assert [summary.type for summary in listed(LOGSTORE)] == [kind]

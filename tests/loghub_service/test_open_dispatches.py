@@ -2,15 +2,19 @@
 consumers may leave meanwhile, other requests may be done with it, and other consumers may join."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import SkippedLogs, SubscriptionSkip
+from loghub_service.api import subscriptions
 from loghub_service.engine import Engine
+from loghub_service.kafka.shard_bounds import logs_between
 from tests.loghub_service.exchanges import SUBSCRIPTION, SubscribedConsumer, put, status_of, subscribed
 from tests.loghub_service.inprocess import Exchange, InProcess, in_process
 from tests.loghub_service.test_budgets import settle
@@ -36,7 +40,7 @@ class Reads:
             self._turns.release()
 
 
-def skip(service: InProcess, logs: int) -> Exchange:
+def skip(service: InProcess, logs: int | None) -> Exchange:
     body = msgspec.json.encode(SubscriptionSkip(shard=0, logs=logs))
     return service.begin("POST", f"{SUBSCRIPTION}/skip", body=body)
 
@@ -79,5 +83,39 @@ def test_what_a_skip_sets_free_reaches_a_consumer_that_joined_while_it_read(
             assert reply is not None
             assert msgspec.json.decode(reply.body, type=SkippedLogs).skipped == 2
             assert await receiving == ["c"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [FAILOVER, SubscriptionType.SHARED])
+def test_what_arrives_or_is_acknowledged_while_all_is_skipped_is_not_counted(
+    tmp_path: Path, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def counts_slowly(*given: Any, **named: Any) -> int | None:
+        begun.set()
+        assert go_on.wait(GUARD_S)
+        return logs_between(*given, **named)
+
+    monkeypatch.setattr(subscriptions, "logs_between", counts_slowly)
+
+    async def main() -> None:
+        async with in_process(tmp_path / "data") as service, asyncio.timeout(GUARD_S):
+            one = await subscribed(service, kind, "a", "b", "c")
+            await put(service, "d", "e")
+            while len(one.lines) < 5:
+                await one.receive(max_logs=4)
+            skipping = skip(service, None)
+            await asyncio.to_thread(begun.wait, GUARD_S)
+            await one.ack(min(one.got))
+            await put(service, "f", "g")
+            go_on.set()
+            reply = await skipping.reply()
+            assert reply is not None
+            assert msgspec.json.decode(reply.body, type=SkippedLogs).skipped == 4
+            status = await status_of(service)
+            assert (status.backlog_logs, status.acknowledged_logs) == (2, 1)
+            assert await one.receive() == ["f", "g"]
 
     asyncio.run(main())

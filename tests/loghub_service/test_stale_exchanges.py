@@ -9,9 +9,11 @@ import pytest
 
 from loghub.domain.subscription import SubscriptionType
 from loghub.wire.subscriptions import Nack
+from loghub_service.api import exchange
 from loghub_service.dispatch import driver
 from loghub_service.dispatch.ports import Unreadable
 from loghub_service.settings import Limits
+from loghub_service.storage.segment import LogDamaged
 from loghub_service.subscribed_logs import SubscribedLogstore
 from tests.loghub_service.exchanges import SubscribedConsumer, by_shard, create, put, status_of
 from tests.loghub_service.inprocess import InProcess
@@ -189,7 +191,7 @@ def test_a_consumer_that_waits_learns_what_cannot_be_read_and_gets_the_logs_of_o
         return await reads(logs, shard, *args, **named)
 
     monkeypatch.setattr(SubscribedLogstore, "read", read)
-    monkeypatch.setattr(driver, "_DAMAGE_WAIT_S", 0.01)
+    monkeypatch.setattr(driver, "DAMAGE_WAIT_S", 0.01)
 
     async def scenario(service: InProcess) -> None:
         nonlocal is_damaged
@@ -214,6 +216,50 @@ def test_a_consumer_that_waits_learns_what_cannot_be_read_and_gets_the_logs_of_o
         is_damaged = False
         one.number = 2
         assert await one.receive() == ["a"]
+        assert one.last.unreadable == {}
+        await one.ack_all(leave=True)
+
+    run(tmp_path, scenario, limits=Limits(poll_s=2 * int(GUARD_S)))
+
+
+@ALL
+def test_what_turns_out_to_be_damaged_when_it_is_sent_waits_and_the_logs_of_other_shards_come(
+    tmp_path: Path, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, is_damaged = exchange._group, False
+
+    def group(log: Any, shard: int, *args: Any, **named: Any) -> Any:
+        if shard == 0 and is_damaged:
+            raise LogDamaged("the bytes have another checksum")
+        return groups(log, shard, *args, **named)
+
+    monkeypatch.setattr(exchange, "_group", group)
+
+    async def scenario(service: InProcess) -> None:
+        nonlocal is_damaged
+        await service.ok("DELETE", "/logstores/access")
+        await service.ok("POST", "/logstores", body=b'{"logstoreName":"access","shardCount":2}')
+        await create(service, kind)
+        one = SubscribedConsumer(service, "one", kind)
+        await one.exchange()
+        await append(service, 0, "a")
+        is_damaged = True
+        assert await one.receive() == []
+        assert one.last is not None
+        assert one.last.unreadable == {0: "the bytes have another checksum"}
+        one.number += 1
+        waits = one.begin(number=one.number, max_logs=10, max_bytes=1 << 20, wait_s=GUARD_S)
+        await settle()
+        assert len(service.engine.polls) == 1  # it is not tried again at once
+        await append(service, 1, "b")
+        assert one.take(await one.answer(waits)) == ["b"]
+        assert one.last.unreadable == {0: "the bytes have another checksum"}
+        is_damaged = False
+        pass_time(service, driver.DAMAGE_WAIT_S)
+        await append(service, 0, "c")
+        while len(one.lines) < 3:
+            await one.receive()
+        assert one.lines == ["b", "a", "c"]
         assert one.last.unreadable == {}
         await one.ack_all(leave=True)
 

@@ -20,7 +20,8 @@ from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
 from tests import java, locked
 from tests.loghub_spark.support import COPY, LOGSTORE, LOWER, UPPER, options_of
-from tests.spark_cluster import LOG_SETTINGS, LOGGING, SPARK, jvm_options
+from tests.spark_cluster import LOG_SETTINGS, LOGGING, SPARK
+from tests.spark_settings import jvm_options
 from tests.support import ROOT, ServiceProcess, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]

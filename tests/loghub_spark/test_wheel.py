@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from loghub.contract.worker import ENV_CLASS_ARCHIVE
 from loghub_spark.options import ENV_KEY_ID, ENV_KEY_SECRET
 from tests.distributions import FOLDERS, build_wheel, build_wheels, installed_with
 from tests.loghub_spark.support import Writes, client_of
+from tests.spark_cluster import SPARK
+from tests.spark_settings import INTERPRETED, jvm_options
 from tests.support import ROOT, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -147,7 +148,9 @@ def test_the_lines_of_the_page_read_from_a_service(wheels: Path, tmp_path: Path)
         environment |= {
             ENV_KEY_ID: key.access_key_id,
             ENV_KEY_SECRET: key.access_key_secret,
-            "SPARK_CONF_DIR": str(spark_conf(tmp_path)),
+            "PYSPARK_SUBMIT_ARGS": f"--properties-file {spark_settings(tmp_path)} pyspark-shell",
+            # The JVM ignores the archive of classes unless its jars have the path that they had there.
+            "SPARK_HOME": str(SPARK),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         run = subprocess.run(
@@ -172,14 +175,9 @@ def test_the_lines_of_the_page_read_from_a_service(wheels: Path, tmp_path: Path)
         assert part not in recorded + run.stdout + run.stderr
 
 
-def spark_conf(folder: Path) -> Path:
-    """A folder with Spark's settings: the event log, from which its history UI is made, is on."""
-    (folder / "conf").mkdir()
+def spark_settings(folder: Path) -> Path:
+    """A file with Spark's settings: the event log, from which its history UI is made, is on."""
     (folder / "events").mkdir()
-    java = ["-XX:TieredStopAtLevel=1"]
-    archive = os.environ.get(ENV_CLASS_ARCHIVE, "")
-    if archive and Path(archive).exists():
-        java += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     settings = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
@@ -187,8 +185,10 @@ def spark_conf(folder: Path) -> Path:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (folder / "events").as_uri(),
-        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.driver.extraJavaOptions": jvm_options(),
+        **INTERPRETED,
     }
     lines = (f"{name} {value}\n" for name, value in settings.items())
-    (folder / "conf" / "spark-defaults.conf").write_text("".join(lines))
-    return folder / "conf"
+    file = folder / "settings.conf"
+    file.write_text("".join(lines))
+    return file

@@ -18,7 +18,7 @@ def driver_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def cluster(driver_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
-    """A master of Spark and two workers with a core each."""
+    """A master of Spark and a worker of two cores, each of which is an executor's."""
     from tests import spark_cluster
 
     if missing := spark_cluster.missing():

@@ -5,15 +5,17 @@ The environment of the tests has no pandas, so `test_pandas` puts it on this pro
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from loghub.contract.sinks import ParquetSink
-from loghub.contract.worker import PythonPipeline
+from loghub.contract.worker import ENV_CLASS_ARCHIVE, PythonPipeline
 from loghub_worker.query.spark_session import start_spark
 from loghub_worker.query.transform import empty_logs, make_transform
 from tests.loghub_worker.plan_operations import per_batch_operations
 from tests.loghub_worker.support import worker_config
+from tests.spark_settings import INTERPRETED
 
 LOGS = "SELECT map('line', 'a line') AS contents, 3 AS __shard__"
 SHARDS = [4]  # the result of each pipeline for `LOGS`
@@ -77,7 +79,10 @@ def main() -> int:
     folder = Path(sys.argv[1])
     for name, text in (NEED_PANDAS | WITHOUT).items():
         (folder / f"users_{name}.py").write_text(text)
-    spark = start_spark(worker_config("http://unused", ParquetSink(path="/unused")), folder, code=folder)
+    config = worker_config("http://unused", ParquetSink(path="/unused"))
+    config.spark_conf.update(INTERPRETED)
+    archive = os.environ.get(ENV_CLASS_ARCHIVE)
+    spark = start_spark(config, folder, class_archive=Path(archive) if archive else None, code=folder)
     rows, per_batch = {}, {}
     for name in NEED_PANDAS | WITHOUT:
         transform = make_transform(PythonPipeline(function=f"users_{name}:run"), folder)

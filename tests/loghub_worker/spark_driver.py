@@ -22,7 +22,7 @@ import msgspec
 
 from loghub.contract.worker import WorkerConfig, WorkerStatus
 from tests.loghub_worker.support import GUARD_S, NO_VARIABLES, worker_environment
-from tests.support import ROOT, wait_until
+from tests.support import PYTHON_PATH, ROOT, wait_until
 
 EXIT = "exit"
 
@@ -73,6 +73,7 @@ class SparkDriver:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.loghub_worker.spark_driver"],
             cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,

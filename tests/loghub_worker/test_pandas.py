@@ -17,7 +17,7 @@ from loghub_worker.query.transform import empty_logs, make_transform
 from tests import locked
 from tests.loghub_worker.pandas_pipelines import LOGS, NEED_PANDAS, SHARDS, WITHOUT
 from tests.spark_session import CODE
-from tests.support import ROOT
+from tests.support import PYTHON_PATH, ROOT
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +77,7 @@ def test_arrow_udf_needs_no_pandas(name: str, code: Path, spark: SparkSession) -
 @pytest.mark.timeout(1200)
 def test_with_pandas_every_pipeline_works(tmp_path: Path) -> None:
     pandas = locked.folder("worker-pandas", without="dev")
-    environment = {**os.environ, "PYTHONPATH": f"{pandas}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{pandas}{os.pathsep}{PYTHON_PATH}"}
     command = [sys.executable, "-m", "tests.loghub_worker.pandas_pipelines", str(tmp_path)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path

@@ -45,7 +45,7 @@ from tests.loghub_worker.support import (
     worker_config,
 )
 from tests.spark_cluster import SMALL, Cluster
-from tests.spark_session import INTERPRETED
+from tests.spark_settings import INTERPRETED
 from tests.support import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]

@@ -5,8 +5,8 @@
 prints one line of JSON per mutant of a subject (``domain``, ``kafka``, ``subscription``): its name and what
 noticed it (``search``, ``tests``, ``nothing``). It is a process of its own, which has not imported the rules,
 and forks one child per mutant; in the child the changed module takes the place of the production one. A child
-that computes for `CPU_LIMIT_S`, or for `FIRST_CPU_LIMIT_S` before the longer search, counts as noticed: it
-does not end.
+that computes for `ENDLESS` times as long as the unchanged rules, or for `FIRST_ENDLESS` times as long before
+the longer search, counts as noticed: it does not end.
 
 What is cheap comes first: the first events of each setup, then the tests, those of the changed module before
 the others, and only then a longer search.
@@ -16,9 +16,11 @@ import importlib.abc
 import importlib.machinery
 import io
 import json
+import math
 import os
 import resource
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -33,8 +35,9 @@ from tests.properties.search import search
 
 ROOT = Path(__file__).parents[2]
 FIRST_SYSTEMS, SYSTEMS = 30, 400  # of the two searches, for each setup
-CPU_LIMIT_S = 15  # of processor time, which does not pass while other processes run
-FIRST_CPU_LIMIT_S = 5  # until the tests have passed, which takes 0.7 to 1.1 s
+# Times the processor time, which does not pass while other processes run, that the unchanged rules need until
+# the tests have passed, such as 1 s. The longer search takes three times as much as what is before it.
+FIRST_ENDLESS, ENDLESS = 5, 15
 PARALLEL = 2
 NOTHING, SEARCH, PYTEST, UNENDING = 0, 1, 2, 3
 NOTICED_BY = {NOTHING: "nothing", SEARCH: "search", PYTEST: "tests"}
@@ -77,9 +80,9 @@ def _is_found_in_lives(subject: Subject) -> bool:
     return False
 
 
-def _fails(subject: Subject, mutant: Mutant) -> bool:
+def _fails(subject: Subject, *, first_module: str) -> bool:
     """Without the project's settings and the plugins that these need; no failure is reported."""
-    in_order = sorted(subject.tests, key=lambda name: name != mutant.module)
+    in_order = sorted(subject.tests, key=lambda name: name != first_module)
     tests = (f"{subject.test_folder}/test_{name}.py" for name in in_order)
     options = ["-x", "-q", "--tb=no", "--assert=plain", "--import-mode=importlib", "-c", os.devnull]
     options += ["--rootdir", str(ROOT), "--noconftest", "-p", "no:cacheprovider"]
@@ -87,24 +90,43 @@ def _fails(subject: Subject, mutant: Mutant) -> bool:
         return pytest.main([*options, *tests]) != pytest.ExitCode.OK
 
 
-def _try(subject: Subject, mutant: Mutant) -> int:
-    resource.setrlimit(resource.RLIMIT_CPU, (FIRST_CPU_LIMIT_S, CPU_LIMIT_S))
+def _unchanged_s(subject: Subject) -> float:
+    """The processor time of a child with the unchanged rules until the tests have passed."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if not _is_found(subject, FIRST_SYSTEMS) and not _fails(subject, first_module=""):
+                os.write(writer, str(time.process_time()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with open(reader, encoding="ascii") as pipe:
+        measured = pipe.read()
+    assert measured, "the unchanged rules do not pass"
+    return float(measured)
+
+
+def _try(subject: Subject, mutant: Mutant, unchanged_s: float) -> int:
+    limit_s = math.ceil(ENDLESS * unchanged_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(FIRST_ENDLESS * unchanged_s), limit_s))
     assert not any(name.startswith(f"{subject.package}.") for name in sys.modules)
     sys.meta_path.insert(0, _MutantFinder(subject, mutant))
     if _is_found(subject, FIRST_SYSTEMS):
         return SEARCH
-    if _fails(subject, mutant):
+    if _fails(subject, first_module=mutant.module):
         return PYTEST
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
     return SEARCH if _is_found_in_lives(subject) or _is_found(subject, SYSTEMS) else NOTHING
 
 
-def _start(subject: Subject, mutant: Mutant) -> int:
+def _start(subject: Subject, mutant: Mutant, unchanged_s: float) -> int:
     pid = os.fork()
     if pid == 0:
         code = PYTEST
         try:
-            code = _try(subject, mutant)
+            code = _try(subject, mutant, unchanged_s)
         finally:
             os._exit(code)
     return pid
@@ -128,12 +150,13 @@ def main(subject_name: str, names: Sequence[str]) -> None:
     )
     hypothesis.settings.load_profile("steady")
     subject = import_module(f"tests.properties.{subject_name}.subject").SUBJECT
+    unchanged_s = _unchanged_s(subject)
     running: dict[int, Mutant] = {}
     for mutant in mutants(subject):
         if not names or mutant.name in names:
             if len(running) >= PARALLEL:
                 _wait_for_one(running)
-            running[_start(subject, mutant)] = mutant
+            running[_start(subject, mutant, unchanged_s)] = mutant
     while running:
         _wait_for_one(running)
 

@@ -1,20 +1,21 @@
 """Runs a tier of the suite: ``python -m tests.suite check|test|cluster|deep``.
 
-Each part is one pytest. The parts ``stories`` and ``cluster`` run at the same time, and the output of the
-second is shown when the first has ended. A test that fails is run once more at the end, alone: if it passes
-then, the run is green and names it as unsteady, and the first failure is kept in ``build/unsteady``.
+A part is one pytest, or the first tests of one. What runs at the same time is shown when the first one has
+ended. A test that fails is run once more at the end, alone: if it passes then, the run is green and names it
+as unsteady, and the first failure is kept in ``build/unsteady``.
 ``LOGHUB_TEST_STRICT=1`` turns that off.
 """
 
 import argparse
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster import prepare
 from tests.suite import cpu, record, report, seed
 from tests.suite.commands import Commands
 from tests.suite.parts import CLUSTER, FAST, IPV6, STORIES, Part, deep_part
@@ -22,6 +23,7 @@ from tests.suite.record import Failure
 from tests.suite.report import Ran, Run
 from tests.support import ROOT
 
+PREPARE = ("-m", "tests.cluster.prepare")
 ENV_STRICT = "LOGHUB_TEST_STRICT"
 # More failures than that are no chance, and running them again only takes time.
 MAX_RUN_AGAIN = 10
@@ -46,19 +48,39 @@ class Suite:
     def prepare(self, *arguments: str) -> None:
         """Wait for programs and images. The tests that lack one are skipped, or fail if all are required."""
         if not self._commands.interrupted:
-            self._commands.run({"prepare": [sys.executable, "-m", "tests.cluster.prepare", *arguments]})
+            self._commands.run({"prepare": [sys.executable, *PREPARE, *arguments]})
 
     def run_parts(self, *parts: Part) -> None:
         """Run them at the same time."""
+        self._run(parts, {})
+
+    def prepare_and_run(self, *parts: Part) -> None:
+        """The same, while programs and images are made ready: only tests that come first begin before."""
+        ready = self._folder / "ready"
+        waits = ("-p", "tests.suite.ready", f"--ready={ready}")
+        prepare = shlex.join([sys.executable, *PREPARE, "--nice"])
+        # Whatever becomes of it, the tests go on and say what they lack; it cleans up after an interrupt.
+        command = ["sh", "-c", f"trap : INT; {prepare}; touch {shlex.quote(str(ready))}"]
+        self._run(parts, {"prepare": command}, waits)
+
+    def _run(self, parts: Sequence[Part], others: dict[str, list[str]], more: Sequence[str] = ()) -> None:
         if self._commands.interrupted:
             return
-        ended = self._commands.run({part.name: self._command(part) for part in parts})
+        ended = self._commands.run({part.name: self._command(part, *more) for part in parts} | others)
         for part in parts:
-            result = record.read(self._folder / f"{part.name}.json")
+            if part.first is not None:
+                result = record.read(self._file(part.first))
+                wall_s = 0.0 if result is None else result.wall_s
+                self.run.parts.append(Ran(part=part.first, record=result, wall_s=wall_s))
+            result = record.read(self._file(part))
             self.run.parts.append(Ran(part=part, record=result, wall_s=ended[part.name].wall_s))
 
-    def _command(self, part: Part) -> list[str]:
-        settings = {record.ENV_RECORD: str(self._folder / f"{part.name}.json"), **part.environment}
+    def _file(self, part: Part) -> Path:
+        return self._folder / f"{part.name}.json"
+
+    def _command(self, part: Part, *more: str) -> list[str]:
+        files = [str(self._file(one)) for one in (part.first, part) if one is not None]
+        settings = {record.ENV_RECORD: os.pathsep.join(files), **part.environment}
         variables = [f"{key}={value}" for key, value in settings.items()]
         return [
             "env",
@@ -68,6 +90,7 @@ class Suite:
             "pytest",
             "-p",
             "tests.suite.record",
+            *more,
             *part.arguments,
         ]
 
@@ -81,7 +104,7 @@ class Suite:
             print(f"\nonce more, alone: {failure.nodeid}", flush=True)
             again = Part(name=f"again-{number}", arguments=("-q", failure.nodeid))
             self._commands.run({again.name: self._command(again)})
-            result = record.read(self._folder / f"{again.name}.json")
+            result = record.read(self._file(again))
             if result is not None and not result.failures and result.outcomes:
                 self.run.unsteady.append(failure.nodeid)
                 keep(failure, self._unsteady)
@@ -110,11 +133,8 @@ def check() -> int:
 
 
 def test() -> int:
-    prepare.in_background()
     suite = Suite()
-    suite.run_parts(FAST)
-    suite.prepare()
-    suite.run_parts(STORIES, CLUSTER)
+    suite.prepare_and_run(STORIES, CLUSTER)
     suite.run_failed_again()
     return suite.finish()
 

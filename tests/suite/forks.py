@@ -10,6 +10,10 @@ share a Spark session (`tests/spark_session.py`) are all run by the first child,
 others with Spark go to as many children as there are cores, since JVMs compute while most tests wait. A child
 takes first what the fewest may run, and what is named by `--first`, so that none is left alone at the end.
 
+With ``--first-without=long,spark`` the tests that have none of these marks come before all others, and what
+failed of them is shown as soon as the last one has ended. A child that has nothing else to do begins with the
+others once the run is ready (`tests.suite.ready`).
+
 With ``--minutes`` tests are handed out one by one, and none that is expected to take longer than what is left
 (``deep(minutes=30)``, 1 without).
 """
@@ -27,12 +31,15 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from _pytest.terminal import TerminalReporter
+
+from tests.suite.beginning import comes_first, is_ready
 
 # Each gives its Python processes ten seconds to start, which are too short once too many start together.
 SPARK_PROCESSES = max(2, os.cpu_count() or 1)
@@ -43,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("forks", "several processes")
     group.addoption("--forks", type=int, default=0, help="run the tests in so many processes")
     group.addoption("--first", action="append", default=[], help="begin with what is below this path")
+    group.addoption("--first-without", default="", help="begin with the tests that have none of these marks")
     group.addoption("--minutes", type=float, default=None, help="start no test that would take longer in all")
 
 
@@ -75,6 +83,8 @@ class _Child:
     # Tests that it was given, as indices; it runs the first one once it has said so.
     tests: deque[int] = field(default_factory=deque)
     started: bool = False
+    # It requested more, and none of what is left may begin yet.
+    waits: bool = False
     # It has no more to do; it ends what its session shares.
     dismissed: bool = False
     ended: bool = False
@@ -86,6 +96,8 @@ class _Run:
         self._session = session
         self._config = session.config
         self._ends_at = None if minutes is None else time.monotonic() + 60 * minutes
+        self._first_left = {index for index, item in enumerate(session.items) if comes_first(item)}
+        self._one_of_two = 0 < len(self._first_left) < len(session.items)
         units = _units(session.items, one_by_one=minutes is not None)
         self._units = self._in_order(units) if minutes is None else list(units)
         self._children: dict[int, _Child] = {}
@@ -95,9 +107,10 @@ class _Run:
     def _in_order(self, units: Iterable[list[int]]) -> list[list[int]]:
         first = [self._config.rootpath / path for path in self._config.option.first]
 
-        def rank(unit: list[int]) -> tuple[int, bool]:
+        def rank(unit: list[int]) -> tuple[bool, int, bool]:
             path = self._session.items[unit[0]].path
-            return self._processes_for(unit), not any(path.is_relative_to(one) for one in first)
+            named = any(path.is_relative_to(one) for one in first)
+            return unit[0] not in self._first_left, self._processes_for(unit), not named
 
         return sorted(units, key=rank)
 
@@ -124,6 +137,7 @@ class _Run:
                 for number in self._step():
                     if (link := self._fork(number)) is not None:
                         return link
+                self._hand_out_to_waiting()
                 self._stop_if_asked()
         except BaseException:
             self._interrupt()
@@ -151,8 +165,17 @@ class _Run:
         self._hand_out(child)
         return None
 
+    def _hand_out_to_waiting(self) -> None:
+        if is_ready(self._config):
+            for child in self._children.values():
+                if child.waits:
+                    self._hand_out(child)
+
     def _hand_out(self, child: _Child) -> None:
         unit = self._take(child.number)
+        child.waits = not unit and not is_ready(self._config) and bool(self._units)
+        if child.waits:
+            return
         child.tests.extend(unit)
         child.dismissed = not unit
         with contextlib.suppress(OSError):  # it has died, which is noticed in its turn
@@ -162,6 +185,8 @@ class _Run:
         """The next unit for this child; empty if there is none."""
         for position, unit in enumerate(self._units):
             if number >= self._processes_for(unit):
+                continue
+            if unit[0] not in self._first_left and not is_ready(self._config):
                 continue
             if self._ends_at is not None:
                 minutes_left = (self._ends_at - time.monotonic()) / 60
@@ -209,7 +234,7 @@ class _Run:
         elif message["event"] == "started":
             child.started = True
         elif message["event"] == "ended":
-            item = self._session.items[child.tests.popleft()]
+            item = self._end_first_test(child)
             child.started = False
             for when, duration, cpu_s in message["passed"]:
                 passed = pytest.TestReport(
@@ -217,8 +242,29 @@ class _Run:
                 )
                 passed.cpu_s = cpu_s  # type: ignore[attr-defined]
                 self._config.hook.pytest_runtest_logreport(report=passed)
+            self._show_first_failures()
         elif message["event"] == "idle":
             self._hand_out(child)
+
+    def _end_first_test(self, child: _Child) -> pytest.Item:
+        index = child.tests.popleft()
+        self._first_left.discard(index)
+        return self._session.items[index]
+
+    def _show_first_failures(self) -> None:
+        """Once: as the last of those that come first has ended."""
+        if self._first_left or not self._one_of_two:
+            return
+        self._one_of_two = False
+        if isinstance(
+            reporter := self._config.pluginmanager.get_plugin("terminalreporter"), TerminalReporter
+        ):
+            failed = sum(len(reporter.stats.get(outcome, ())) for outcome in ("failed", "error"))
+            marks = self._config.option.first_without.replace(",", ", ")
+            reporter.line("")
+            reporter.write_line(f"all tests without {marks} have ended, {failed} failed")
+            reporter.summary_errors()
+            reporter.summary_failures()
 
     def _warn(self, said: dict[str, Any]) -> None:
         location = said.pop("location")
@@ -256,10 +302,11 @@ class _Run:
     def _report_death(self, child: _Child, code: int) -> None:
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         if child.started:
-            item = self._session.items[child.tests.popleft()]
+            item = self._end_first_test(child)
             self._report(item.nodeid, f"the process of this test ended ({how})", item.location)
         else:
             self._report("between two tests", f"a test process ended ({how})")
+        self._show_first_failures()
         if child.tests:
             self._units.insert(0, list(child.tests))
 
@@ -293,16 +340,14 @@ class _Run:
                 how = signal.SIGKILL
 
 
-def _units(items: list[pytest.Item], *, one_by_one: bool) -> Iterator[list[int]]:
-    """Runs of tests of one file, as indices."""
-    unit: list[int] = []
+def _units(items: list[pytest.Item], *, one_by_one: bool) -> Iterable[list[int]]:
+    """The tests of each file that may begin at the same time, as indices."""
+    if one_by_one:
+        return [[index] for index in range(len(items))]
+    units: dict[tuple[Path, bool], list[int]] = {}
     for index, item in enumerate(items):
-        if unit and (one_by_one or item.path != items[unit[0]].path):
-            yield unit
-            unit = []
-        unit.append(index)
-    if unit:
-        yield unit
+        units.setdefault((item.path, comes_first(item)), []).append(index)
+    return units.values()
 
 
 # --- in a child -----------------------------------------------------------------------------------

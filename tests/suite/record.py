@@ -1,10 +1,12 @@
 """What a run of pytest leaves for the report over all parts: outcomes, and what each test cost.
 
 ``LOGHUB_TEST_RECORD=FILE pytest`` writes a `Record` to that file at its end. A part of the suite without one
-did not run to its end.
+did not run to its end. With ``FILE:FILE`` one pytest has two parts: the first file gets the tests that come
+first (`tests.suite.forks`), the second one all others.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -14,10 +16,12 @@ import msgspec
 import pytest
 
 from tests.suite import cpu
+from tests.suite.beginning import comes_first
 
 ENV_RECORD = "LOGHUB_TEST_RECORD"
 # Shorter ones do not start processes that are worth a look into /proc, of which there are ten thousand.
 SHORT_S = 0.05
+Report = pytest.TestReport | pytest.CollectReport
 _RAN = ("passed", "failed", "error", "xfailed", "xpassed")
 
 
@@ -39,13 +43,16 @@ class Failure(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """One run of pytest. Numbers of tests by outcome, of skipped ones by reason; ``cpu_s`` of all of it."""
+    """One run of pytest. Numbers of tests by outcome, of skipped ones by reason. ``cpu_s`` is all it took, or
+    what its tests took if others follow; ``wall_s`` is from the start of pytest to the end of the last test.
+    """
 
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     costs: dict[str, Cost] = msgspec.field(default_factory=dict)
     failures: list[Failure] = msgspec.field(default_factory=list)
     cpu_s: float = 0.0
+    wall_s: float = 0.0
 
 
 def read(file: Path) -> Record | None:
@@ -79,6 +86,25 @@ class Meter:
 _METER = Meter()
 
 
+_STARTED_S = time.monotonic()
+_FIRST: set[str] = set()
+# When the last test that comes first has ended, and the last of the others.
+_ENDED_S = [_STARTED_S, _STARTED_S]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _FIRST.update(item.nodeid for item in session.items if comes_first(item))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _ENDED_S[_part_of(report)] = time.monotonic()
+
+
+def _part_of(report: Report) -> int:
+    """What is no test, such as the end of a process, belongs to the last part."""
+    return 0 if report.nodeid in _FIRST else 1
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     _METER.start()
@@ -94,33 +120,40 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Only the process that gets all reports has a terminal."""
-    if not (file := os.environ.get(ENV_RECORD)):
-        return
-    record = Record()
-    for name, reports in terminalreporter.stats.items():
-        for report in reports:
-            if isinstance(report, pytest.TestReport):
-                cost = record.costs.setdefault(report.nodeid, Cost())
-                cost.wall_s += report.duration
-                cost.cpu_s += getattr(report, "cpu_s", 0.0)
-            if name in ("failed", "error"):
-                record.failures.append(_failure(report))
-        if name in _RAN:
-            record.outcomes[name] = len(reports)
-        elif name == "skipped":
-            record.skipped = dict(Counter(map(_reason, reports)))
-    record.cpu_s = cpu.of_process_s() + cpu.of_descendants_s()
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    Path(file).write_bytes(msgspec.json.encode(record))
+    files = [Path(name) for name in os.environ.get(ENV_RECORD, "").split(os.pathsep) if name]
+    cpu_s = cpu.of_process_s() + cpu.of_descendants_s()
+    for number, file in enumerate(files):
+        is_last = number == len(files) - 1
+        record = Record(wall_s=(max(_ENDED_S) if is_last else _ENDED_S[number]) - _STARTED_S)
+        for outcome, reports in terminalreporter.stats.items():
+            _add(record, outcome, [one for one in reports if min(_part_of(one), len(files) - 1) == number])
+        record.cpu_s = cpu_s if is_last else sum(cost.cpu_s for cost in record.costs.values())
+        cpu_s -= record.cpu_s
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(msgspec.json.encode(record))
 
 
-def _failure(report: pytest.TestReport | pytest.CollectReport) -> Failure:
+def _add(record: Record, outcome: str, reports: list[Report]) -> None:
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            cost = record.costs.setdefault(report.nodeid, Cost())
+            cost.wall_s += report.duration
+            cost.cpu_s += getattr(report, "cpu_s", 0.0)
+        if outcome in ("failed", "error"):
+            record.failures.append(_failure(report))
+    if reports and outcome in _RAN:
+        record.outcomes[outcome] = len(reports)
+    elif reports and outcome == "skipped":
+        record.skipped = dict(Counter(map(_reason, reports)))
+
+
+def _failure(report: Report) -> Failure:
     output = "\n".join(f"[{title}]\n{text.rstrip()}" for title, text in report.sections)
     is_a_test = isinstance(report, pytest.TestReport) and "::" in report.nodeid
     return Failure(report.nodeid, report.longreprtext, output, is_a_test)
 
 
-def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+def _reason(report: Report) -> str:
     # A file, a line and the reason.
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return " ".join(text.removeprefix("Skipped: ").split())

@@ -75,6 +75,87 @@ def test_what_few_processes_may_run_comes_first_and_then_what_is_named(tmp_path:
     assert re.findall(r"ran (\w+)", printed) == ["test_c", "test_d", "test_a", "test_b"]
 
 
+MIXED = """
+import pytest
+from conftest import note
+@pytest.mark.spark
+def test_spark(): note(__name__ + " spark")
+def test_fast(): note(__name__ + " fast")
+@pytest.mark.deep
+def test_story(): note(__name__ + " story")
+@pytest.mark.skipif("__name__ != 'test_b'")
+def test_bad(): assert 1 == 2
+"""
+
+
+def test_what_has_none_of_the_marks_comes_first_and_its_failures_are_shown_before_the_others_end(
+    tmp_path: Path,
+) -> None:
+    """Of each file the others stay together. Each part has a record of its own."""
+    inner.write(tmp_path, {"conftest.py": SHARED, **{f"test_{name}.py": MIXED for name in "abc"}})
+    files = [tmp_path / "fast.json", tmp_path / "stories.json"]
+    status, printed = inner.pytest(
+        tmp_path,
+        *("-v", "--forks=1", "--first-without=spark,deep", "--first=test_c.py"),
+        LOGHUB_TEST_RECORD=":".join(map(str, files)),
+    )
+    assert status == 1
+    ((*first, _1, _2, _3, _4, _5, _6),) = notes(tmp_path).values()
+    assert sorted(first) == ["test_a fast", "test_b fast", "test_c fast"]
+    ((*_, c1, c2, a1, a2, b1, b2),) = notes(tmp_path).values()
+    assert (c1, c2) == ("test_c spark", "test_c story")
+    assert (a1, a2, b1, b2) == ("test_a spark", "test_a story", "test_b spark", "test_b story")
+    early, _, late = printed.partition("all tests without spark, deep have ended, 1 failed")
+    assert "assert 1 == 2" in late.partition("test_spark PASSED")[0]
+    assert "assert 1 == 2" not in early
+    records = [json.loads(file.read_text()) for file in files]
+    assert [one["outcomes"] for one in records] == [{"passed": 3, "failed": 1}, {"passed": 6}]
+    assert [one["skipped"] != {} for one in records] == [True, False]
+    assert 0 < records[0]["wall_s"] <= records[1]["wall_s"]
+    assert all(one["cpu_s"] >= sum(cost["cpu_s"] for cost in one["costs"].values()) for one in records)
+
+
+def test_other_tests_begin_when_the_run_is_ready_and_first_ones_before(tmp_path: Path) -> None:
+    """It is ready when a process waits for that."""
+    waits = """
+from pathlib import Path
+from tests.suite import forks
+READY = Path(__file__).with_name("ready")
+hand_out = forks._Run._hand_out
+def hand_out_and_see(run, child):
+    hand_out(run, child)
+    if child.waits:
+        READY.touch()
+forks._Run._hand_out = hand_out_and_see
+"""
+    text = """
+import pytest
+from conftest import READY
+def test_first(): assert not READY.exists()
+@pytest.mark.deep
+def test_story(): assert READY.exists()
+"""
+    inner.write(tmp_path, {"conftest.py": waits, **{f"test_{name}.py": text for name in "abc"}})
+    plugins = ("-p", "tests.suite.ready", f"--ready={tmp_path / 'ready'}")
+    # One process runs all that come first before it can wait.
+    status, printed = inner.pytest(tmp_path, *plugins, "--forks=1", "--first-without=deep")
+    assert status == 0, printed
+    assert "6 passed" in printed
+
+
+def test_a_run_in_one_process_begins_when_it_is_ready(tmp_path: Path) -> None:
+    waits = """
+from pathlib import Path
+from tests.suite import ready
+ready.time.sleep = lambda _: Path(__file__).with_name("ready").touch()
+"""
+    test = "from pathlib import Path\ndef test_it(): assert Path(__file__).with_name('ready').exists()"
+    inner.write(tmp_path, {"conftest.py": waits, "test_a.py": test})
+    plugins = ("-p", "tests.suite.ready", f"--ready={tmp_path / 'ready'}")
+    status, printed = inner.run(tmp_path, "-m", "pytest", *plugins)
+    assert status == 0, printed
+
+
 def test_reports_are_those_of_one_process(tmp_path: Path) -> None:
     text = """
 import os, warnings

@@ -1,6 +1,7 @@
 """A run of several parts with a failing test: run again, alone, and kept if it passes then."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,45 @@ def test_more_failures_than_chance_explains_are_not_repeated(tmp_path: Path) -> 
     status, printed = inner.suite(tmp_path, "first")
     assert status == 1
     assert "once more" not in printed
+
+
+@pytest.mark.parametrize("prepare", ["open('prepared', 'w')", "import os; os.kill(os.getpid(), 9)"])
+def test_stories_and_cluster_begin_when_all_is_prepared_and_fast_tests_before(
+    prepare: str, tmp_path: Path
+) -> None:
+    """They begin, too, if the preparation is killed."""
+    waits = "import time\nfrom pathlib import Path\n"
+    waits += "for _ in range(1200):\n    if Path('fast').exists(): break\n    time.sleep(0.1)\n"
+    stories = """
+from pathlib import Path
+import pytest
+def test_fast(): Path("fast").touch()
+@pytest.mark.deep
+def test_story(): assert Path("prepared").exists()
+"""
+    cluster = "from pathlib import Path\ndef test_cluster(): assert Path('prepared').exists()"
+    inner.write(tmp_path, {"stories/test_a.py": stories, "cluster/test_b.py": cluster})
+    program = f"""
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.suite import __main__ as main, parts
+main.PREPARE = ("-c", {waits + prepare!r})
+suite = main.Suite(Path.cwd())
+forks = (*parts.FORKS, "--forks=2", "--first-without=deep")
+suite.prepare_and_run(
+    replace(parts.STORIES, arguments=(*forks, "stories")), replace(parts.CLUSTER, arguments=("cluster",))
+)
+sys.exit(suite.finish())
+"""
+    status, printed = inner.run(tmp_path, "-c", program)
+    failed = [] if "prepared" in prepare else ["test_story", "test_cluster"]
+    assert status == bool(failed), printed
+    report = printed.split("the 10 dearest")[1]
+    assert re.findall(r"FAILED .*::(\w+)", report) == failed
+    table = [line.split()[:2] for line in printed.split("part ")[-1].splitlines()[1:4]]
+    assert table == [["fast", "1"], ["stories", "1"], ["cluster", "1"]]
+    assert f"3 cases ran ({3 - len(failed)} passed, {len(failed)} failed)" in printed
 
 
 def test_a_test_is_charged_for_the_cpu_of_the_processes_that_it_starts(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from loghub.client.choice import ClientKind, open_client
 from loghub.client.credentials_dir import read_key
-from loghub.client.port import LogHub
-from loghub.client.transport import Timeouts
+from loghub.client.port import LogHub, Timeouts
 from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor

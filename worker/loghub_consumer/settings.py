@@ -18,8 +18,7 @@ import structlog
 
 from loghub.backoff import Backoff, without_jitter
 from loghub.client.choice import ClientKind, check_client, open_client
-from loghub.client.port import Credentials, GroupInfo, LogHub
-from loghub.client.transport import Timeouts
+from loghub.client.port import Credentials, GroupInfo, LogHub, Timeouts
 from loghub.contract.processor import RetryLogstore
 from loghub.contract.worker import DeadLetterLogstore, OnFailure
 from loghub.domain.subscription import SubscriptionType

@@ -6,7 +6,7 @@ from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, LogHubException
 from loghub.wire.loggroup import split
-from loghub.wire.subscriptions import DeliveredGroup, Exchanged, SubscriptionSpec
+from loghub.wire.subscriptions import DeliveredGroup, Exchanged, SubscriptionSpec, SubscriptionSummary
 from loghub_consumer.batch import count_logs
 from loghub_consumer.log_service import ReportedError, rejects_content, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
@@ -80,22 +80,37 @@ def require_subscription(client: LogHub, settings: ConsumerSettings) -> None:
     if not client.has_subscriptions():
         raise ExtensionMissing(UNSUPPORTED)
     name, place = settings.consumer_group, f"logstore {settings.project}/{settings.logstore}"
-    found = next((one for one in client.list_subscriptions(settings.logstore) if one.name == name), None)
+    found = _found(client, settings)
     if found is None and settings.create_group:
         spec = SubscriptionSpec(
-            type=wanted.type, start=settings.start_position, in_order=settings.in_order, key=wanted.key
+            type=wanted.type,
+            start=settings.start_position,
+            in_order=settings.in_order,
+            key=wanted.key,
+            must_be_new=True,
         )
-        client.create_subscription(settings.logstore, name, spec)
-    elif found is None:
+        try:
+            client.create_subscription(settings.logstore, name, spec)
+            return
+        except LogHubError as error:
+            if error.code != Code.SUBSCRIPTION_ALREADY_EXIST:
+                raise
+        found = _found(client, settings)  # another consumer was faster
+    if found is None:
         raise LogHubError(
             Code.SUBSCRIPTION_NOT_EXIST,
             404,
             f"{place} has no subscription {name}; create it, or set create_group",
         )
-    elif (found.type, found.key) != (wanted.type, wanted.key):
+    if (found.type, found.key) != (wanted.type, wanted.key):
         raise LogHubError(
             Code.SUBSCRIPTION_MISMATCH,
             409,
             f"the subscription {name} of {place} has the type {found.type} and the key {list(found.key)}, and"
             f" the settings say {wanted.type} and {list(wanted.key)}; change one, or take another name",
         )
+
+
+def _found(client: LogHub, settings: ConsumerSettings) -> SubscriptionSummary | None:
+    every = client.list_subscriptions(settings.logstore)
+    return next((one for one in every if one.name == settings.consumer_group), None)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from loghub.client.credentials_dir import read_key
 from loghub.client.http import HttpLogHub
-from loghub.client.transport import Timeouts
+from loghub.client.port import Timeouts
 from loghub.wire import names
 from loghub.wire.errors import Code, LogHubError, LogHubException
 from loghub_cli.up.client_endpoint import (

@@ -19,8 +19,7 @@ from typing import Protocol
 
 from loghub.backoff import backoff_s
 from loghub.client.http import HttpLogHub
-from loghub.client.port import Credentials, LogHub
-from loghub.client.transport import Timeouts
+from loghub.client.port import Credentials, LogHub, Timeouts
 from loghub.clock import Clock
 from loghub.contract.worker import ENV_CREDENTIALS_DIR
 from loghub.wire.errors import LogHubException

@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import ParamSpec, TypeVar
 
 from loghub.client.choice import open_client
-from loghub.client.port import Credentials, LogHub
+from loghub.client.port import Credentials, LogHub, Timeouts
 from loghub.client.target import EndpointAt
-from loghub.client.transport import Timeouts
 from loghub.clock import Clock, SystemClock
 
 Connect = Callable[[str, str, Credentials], LogHub]

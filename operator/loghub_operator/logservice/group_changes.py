@@ -197,14 +197,18 @@ def change_subscription(client: LogHub, resource: LogHubConsumerGroup, action: G
     settings = action.settings
     assert isinstance(settings, SubscriptionKind)  # `change_group` has the others
     start = resource.spec.start_position.begin_end_or_unix_s()
-    spec = SubscriptionSpec(type=settings.type, start=start, in_order=settings.in_order, key=settings.key)
-    # The call itself would take one that exists for its own.
-    existing = client.list_subscriptions(logstore) if isinstance(action, CreateGroup) else ()
-    if any(one.name == name for one in existing):
-        raise GroupExists(resource.consumed)
+    spec = SubscriptionSpec(
+        type=settings.type,
+        start=start,
+        in_order=settings.in_order,
+        key=settings.key,
+        must_be_new=isinstance(action, CreateGroup),
+    )
     try:
         client.create_subscription(logstore, name, spec)
     except LogHubError as error:
+        if error.code == Code.SUBSCRIPTION_ALREADY_EXIST:
+            raise GroupExists(resource.consumed) from error
         if error.code != Code.SUBSCRIPTION_BUSY:
             raise
         message = (

@@ -7,11 +7,12 @@ are read in threads, and with the disk.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NoReturn
 
 import msgspec
+import structlog
 
 from loghub.domain.log_position import group_end, ordinal_of, position_of
 from loghub.wire import cursor as wire_cursor
@@ -39,7 +40,8 @@ from loghub_service.api.subscriptions import (
     find,
     opened,
 )
-from loghub_service.dispatch.driver import Dispatch
+from loghub_service.dispatch.driver import DAMAGE_WAIT_S, Dispatch
+from loghub_service.dispatch.ports import Unreadable
 from loghub_service.dispatch.sessions import (
     Dealt,
     LeasedConsumer,
@@ -54,6 +56,7 @@ from loghub_service.messages import EMPTY, Request, ServiceResponse
 from loghub_service.polls import wait_for_change
 from loghub_service.storage.shardlog import ShardLog, cursor_of
 from loghub_service.storage.stored_group import packed_list
+from loghub_service.subscribed_logs import readable
 from loghub_service.subscription.acked import Run
 from loghub_service.subscription.events import (
     Ack,
@@ -65,6 +68,7 @@ from loghub_service.subscription.events import (
     Refusal,
 )
 
+_log = structlog.get_logger("loghub_service.exchange")
 _SESSION_DIGITS = 24  # hexadecimal: nobody guesses the session of another
 _MAX_NONCE = 64  # characters; our client sends 24
 _MAX_NUMBER = 1 << 53  # above, numbers are not exact in every client
@@ -366,7 +370,7 @@ class _ExchangeCall:
             self._allow(0)  # so that what comes now is for those who wait
             if self._request.is_gone():
                 return EMPTY
-            return await self._send(number, session.take(), receipt)
+            return await self._send(number, session.take(engine.clock.monotonic_s()), receipt)
 
     def _check_number(self, number: int) -> None:
         last = self._session.last_number
@@ -389,22 +393,26 @@ class _ExchangeCall:
 
     async def _send(self, number: int, dealt: list[Dealt], receipt: _Receipt) -> ServiceResponse:
         """Read the log groups of what is still out. What does not fit waits for the next answer, all of it
-        if the reading fails."""
+        if the reading fails. Of a shard with damaged log data nothing comes for a while, and of others it
+        does."""
         session, epochs = self._session, dict(self._session.epochs)
         dealt = self._still_out(dealt)
         logs = {shard: log for shard, _ in dealt if (log := self._log(shard)) is not None}
-        pieces = list(_pieces(dealt))
-        done = 0
+        found = _FoundGroups(left=list(_pieces(dealt)), damage=dict(session.damage))
+        if not session.unreadable:
+            found.damage.clear()
         try:
             async with self._engine.pulling:
-                groups, done = await asyncio.to_thread(
-                    _read, logs, pieces, bodies=session.bodies, max_bytes=self._wanted.max_bytes
+                await asyncio.to_thread(
+                    _read, logs, found, bodies=session.bodies, max_bytes=self._wanted.max_bytes
                 )
             session.last_number = number
         finally:
-            session.last = session.valid([(shard, runs) for shard, _, runs in pieces[:done]], epochs)
-            session.put_back([(shard, runs) for shard, _, runs in pieces[done:]], epochs)
-        return _answer(self._described(receipt, tuple(groups), await self._backlog()))
+            session.last = session.valid(_dealt(found.sent), epochs)
+            session.put_back(_dealt(found.left), epochs)
+            again_s = self._engine.clock.monotonic_s() + DAMAGE_WAIT_S
+            session.keep_unreadable(session.valid(_dealt(found.unreadable), epochs), found.damage, again_s)
+        return _answer(self._described(receipt, tuple(found.groups), await self._backlog()))
 
     def _log(self, shard: int) -> ShardLog | None:
         return self._engine.logs.get((self._found.logs.id, shard))
@@ -448,7 +456,7 @@ class _ExchangeCall:
             backlog=session.backlog if backlog is None else backlog,
             rejected=receipt.rejected,
             fenced=receipt.fenced,
-            unreadable={} if dispatch is None else dispatch.unreadable,
+            unreadable=session.damage | ({} if dispatch is None else dispatch.unreadable),
         )
 
 
@@ -468,24 +476,42 @@ def _pieces(dealt: Sequence[Dealt]) -> Iterator[Piece]:
             yield shard, ordinal, list(of_group)
 
 
-def _read(
-    logs: dict[int, ShardLog], pieces: Sequence[Piece], *, bodies: bool, max_bytes: int
-) -> tuple[list[DeliveredGroup], int]:
-    """The log groups of these pieces in their order, as many as fit, but at least one; and how many pieces
-    are done with that. What has expired, or was deleted with its shard, is left out. Blocks."""
-    groups: list[DeliveredGroup] = []
+def _dealt(pieces: Sequence[Piece]) -> list[Dealt]:
+    return [(shard, runs) for shard, _, runs in pieces]
+
+
+@dataclass(slots=True)
+class _FoundGroups:
+    """What was read of the pieces that were ``left``. ``damage``: why nothing is read of a shard."""
+
+    left: list[Piece]
+    damage: dict[int, str]
+    groups: list[DeliveredGroup] = field(default_factory=list)
+    sent: list[Piece] = field(default_factory=list)
+    unreadable: list[Piece] = field(default_factory=list)
+
+
+def _read(logs: dict[int, ShardLog], found: _FoundGroups, *, bodies: bool, max_bytes: int) -> None:
+    """Read the log groups of the pieces in their order, as many as fit, but at least one. What has expired
+    or was deleted with its shard is left out. Blocks."""
     size = 0
-    for done, (shard, ordinal, runs) in enumerate(pieces):
-        if size >= max_bytes and groups:
-            return groups, done
-        log = logs.get(shard)
-        group = None if log is None else _group(log, shard, ordinal, runs, bodies=bodies)
+    while found.left and (size < max_bytes or not found.groups):
+        piece = shard, ordinal, runs = found.left[0]
+        group = None
+        if shard not in found.damage and (log := logs.get(shard)) is not None:
+            try:
+                with readable():
+                    group = _group(log, shard, ordinal, runs, bodies=bodies)
+            except Unreadable as error:
+                _log.error("a consumer waits: log data cannot be read", error=str(error), shard=shard)
+                found.damage[shard] = str(error)
         if group is not None:
             size += len(group.body.content) if group.body is not None else 0
-            if size > max_bytes and groups:
-                return groups, done
-            groups.append(group)
-    return groups, len(pieces)
+            if size > max_bytes and found.groups:
+                return
+            found.groups.append(group)
+        (found.unreadable if shard in found.damage else found.sent).append(piece)
+        found.left.pop(0)
 
 
 def _group(

@@ -36,7 +36,7 @@ from loghub_service.dispatch.ports import Unreadable
 from loghub_service.dispatch.sessions import LeasedConsumer
 from loghub_service.engine import Engine
 from loghub_service.errors import failure
-from loghub_service.kafka.shard_bounds import known_place, logs_after
+from loghub_service.kafka.shard_bounds import known_place, logs_after, logs_between
 from loghub_service.messages import EMPTY, Request, ServiceResponse, json_response
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.storage.shardlog import ShardLog, cursor_of
@@ -109,12 +109,14 @@ async def create_subscription(engine: Engine, request: Request, *, ls: str, sub:
         starts = await _starts(engine, logs, spec)
         lookup.logstore(engine, request, ls)  # it may be deleted meanwhile
         saved = engine.subscriptions.of(logs.id).get(sub)  # another request may have created it
-        if saved is None:
-            try:
-                saved = engine.subscriptions.create(logs.id, sub, settings, starts)
-            except TooManySubscriptions as error:
-                raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, str(error)) from error
-    if saved.state.settings != settings:
+    if saved is None:
+        try:
+            saved = engine.subscriptions.create(logs.id, sub, settings, starts)
+        except TooManySubscriptions as error:
+            raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, str(error)) from error
+    elif spec.must_be_new:
+        raise failure(Code.SUBSCRIPTION_ALREADY_EXIST, f"logstore {ls} has the subscription {sub} already")
+    elif saved.state.settings != settings:
         _change(engine, FoundSubscription(logs, saved), settings)
     await saved.durable()
     return EMPTY
@@ -230,14 +232,21 @@ async def skip_logs(engine: Engine, request: Request, *, ls: str, sub: str) -> S
             raise failure(Code.SHARD_NOT_EXIST, f"shard {skip.shard} does not exist")
         log = engine.logs[found.logs.id, skip.shard]
         if skip.logs is None:
-            before = await asyncio.to_thread(backlog_of, log, cursor.backlog, engine.now_us())
-            dispatch.apply(Expired(shard=skip.shard, position=cursor.end))
-            skipped = before or 0
+            skipped = await _skip_all(engine, dispatch, log, cursor)
         else:
             with readable_logs():
                 skipped = await _skip_oldest(dispatch, found.logs, cursor, skip.logs)
     await found.saved.durable()
     return json_response(SkippedLogs(skipped))
+
+
+async def _skip_all(engine: Engine, dispatch: Dispatch, log: ShardLog, cursor: Cursor) -> int:
+    """What is there now. What arrives or is acknowledged while the logs are counted does not count."""
+    end, (position, left), acknowledged = cursor.end, cursor.backlog, cursor.acknowledged
+    unread = await asyncio.to_thread(logs_between, log, position, end, now_us=engine.now_us())
+    acknowledged = cursor.acknowledged - acknowledged
+    dispatch.apply(Expired(shard=cursor.shard, position=end))
+    return 0 if unread is None else max(0, left + unread - acknowledged)
 
 
 async def _skip_oldest(dispatch: Dispatch, logs: SubscribedLogstore, cursor: Cursor, wanted: int) -> int:
@@ -342,8 +351,8 @@ def backlog_of(log: ShardLog, backlog: tuple[int, int], now_us: int) -> int | No
 
 def _counted(log: ShardLog, mark: int, backlog: tuple[int, int], now_us: int) -> _Counted:
     left = backlog_of(log, backlog, now_us)
-    from_mark = logs_after(log, position_of(ordinal_of(mark)), now_us=now_us)
-    acked = None if left is None or from_mark is None else max(0, from_mark - left)
+    from_mark = logs_between(log, position_of(ordinal_of(mark)), backlog[0], now_us=now_us)
+    acked = None if left is None or from_mark is None else max(0, from_mark - backlog[1])
     place = known_place(log, cursor_of(log, ordinal_of(mark)), now_us=now_us) if left else None
     age_s = None
     if place is not None and place.received_us is not None:

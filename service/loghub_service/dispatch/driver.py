@@ -50,7 +50,7 @@ from loghub_service.subscription.events import (
 from loghub_service.subscription.step import next_deadline
 
 _log = structlog.get_logger("loghub_service.dispatch")
-_DAMAGE_WAIT_S = 5.0  # until a log that cannot be read is tried again
+DAMAGE_WAIT_S = 5.0  # until a log that cannot be read is tried again
 # For which a subscription waits for the consumers that a seek has closed.
 _REJOIN_S = 60.0
 # Between two looks at what nothing notifies of: splits, merges and retention.
@@ -335,7 +335,7 @@ class Dispatch:
         except Unreadable as error:
             _log.error("a subscription waits: log data cannot be read", error=str(error), shard=load.shard)
             self._note_damage(load, str(error))
-            await asyncio.sleep(_DAMAGE_WAIT_S)
+            await asyncio.sleep(DAMAGE_WAIT_S)
             groups, after = [], load.first
         if preparation is not None and preparation is self.preparation:
             for group in groups:

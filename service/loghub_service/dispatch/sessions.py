@@ -5,7 +5,7 @@ Nothing here waits or has a clock: the time is handed in, in monotonic seconds.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loghub_service.subscription.events import DeliveredRun, Delivery
@@ -44,7 +44,8 @@ class LeasedConsumer:
     to be damaged; ``reported_changes`` of them are in an answer. ``settlement`` is the number of the last
     call whose negative acknowledgments and releases had their effect. ``wake`` is called when something has
     happened. ``sending`` is held while an answer with logs is made, so that a repeated receive finds that
-    answer.
+    answer. ``unreadable`` has what was dealt and cannot be read, and is read again at ``read_again_s``;
+    ``damage`` says why, by shard.
     """
 
     id: str
@@ -65,6 +66,9 @@ class LeasedConsumer:
     last_number: int = 0
     last: list[Dealt] = field(default_factory=list)
     queue: deque[Dealt] = field(default_factory=deque)
+    unreadable: list[Dealt] = field(default_factory=list)
+    damage: dict[int, str] = field(default_factory=dict)
+    read_again_s: float = 0.0
     epochs: dict[int, int] = field(default_factory=dict)
     wake: Callable[[], None] = _nothing
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -93,18 +97,31 @@ class LeasedConsumer:
     def closed(self) -> None:
         self.is_closed = True
         self.queue.clear()
+        self.unreadable.clear()
         self.wake()
 
     def drop(self, shard: int) -> None:
         """What was dealt of the shard and is not settled comes again, here or at another consumer."""
         self.queue = deque(dealt for dealt in self.queue if dealt[0] != shard)
         self.last = [dealt for dealt in self.last if dealt[0] != shard]
+        self.unreadable = [dealt for dealt in self.unreadable if dealt[0] != shard]
+        self.damage.pop(shard, None)
         self.epochs[shard] = self.epochs.get(shard, 0) + 1
 
-    def take(self) -> list[Dealt]:
-        """All that is queued."""
+    def take(self, now_s: float) -> list[Dealt]:
+        """All that is queued, and what could not be read, if it is time to try again."""
         taken, self.queue = list(self.queue), deque()
+        if self.unreadable and now_s >= self.read_again_s:
+            taken, self.unreadable = [*self.unreadable, *taken], []
         return taken
+
+    def keep_unreadable(self, dealt: Sequence[Dealt], found: Mapping[int, str], again_s: float) -> None:
+        """Keep what could not be read, and why, until a time."""
+        if dealt:
+            self.read_again_s = max(self.read_again_s, again_s)
+        self.unreadable += dealt
+        shards = {shard for shard, _ in self.unreadable}
+        self.damage = {shard: words for shard, words in {**self.damage, **found}.items() if shard in shards}
 
     def valid(self, dealt: Sequence[Dealt], epochs: dict[int, int]) -> list[Dealt]:
         """The logs that were not dropped since ``epochs``."""

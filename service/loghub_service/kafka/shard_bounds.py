@@ -61,6 +61,23 @@ def logs_after(log: ShardLog, offset: int, *, now_us: int) -> int | None:
     return None if left is None or after is None else max(left - index, after)
 
 
+def logs_between(log: ShardLog, first: int, end: int, *, now_us: int) -> int | None:
+    """The number of readable logs from an offset up to another one, whatever is written meanwhile. None if
+    the log is damaged at one of them. Blocks."""
+    before, after = (_logs_before(log, offset, now_us) for offset in (first, end))
+    return None if before is None or after is None else max(0, after - before)
+
+
+def _logs_before(log: ShardLog, offset: int, now_us: int) -> int | None:
+    ordinal, index = position(offset)
+    cursor = cursor_of(log, ordinal)
+    begin = known_place(log, cursor, now_us=now_us)
+    if begin is None or not index or cursor < log.extent.oldest_cursor:
+        return None if begin is None else begin.logs_before
+    after = known_place(log, cursor + 1, now_us=now_us)
+    return None if after is None else min(begin.logs_before + index, after.logs_before)
+
+
 def _logs_left(log: ShardLog, cursor: int, now_us: int) -> int | None:
     place = known_place(log, cursor, now_us=now_us)
     return None if place is None else place.logs_left

@@ -75,10 +75,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRemainder:
-    """The groups and logs between a cursor and the end, and the receive time at the cursor."""
+    """The groups and logs between a cursor and the end, and the receive time at the cursor. ``logs_before``
+    were ever written before it: the difference of two cursors does not depend on what arrives meanwhile."""
 
     groups_left: int
     logs_left: int
+    logs_before: int
     received_us: int | None  # None at the end
 
 
@@ -426,12 +428,14 @@ class ShardLog:
         def place(seen: _Published) -> ShardRemainder:
             index, begin = _find(seen, cursor)
             if begin >= seen.extent.end_cursor:
-                return ShardRemainder(groups_left=0, logs_left=0, received_us=None)
+                total = seen.extent.logs_total
+                return ShardRemainder(groups_left=0, logs_left=0, logs_before=total, received_us=None)
             entry = next(scan(seen.segments[index], cursor=begin, end_cursor=begin + 1))
             skipped = sum(segment.header.skipped for segment in seen.segments[index + 1 :])
             return ShardRemainder(
                 groups_left=seen.extent.end_cursor - begin - skipped,
                 logs_left=seen.extent.logs_total - entry.logs_before,
+                logs_before=entry.logs_before,
                 received_us=plausible_time(seen.segments, begin, entry.received_us, now_us=now_us),
             )
 

@@ -80,10 +80,15 @@ class OrderedQueue:
         cursor.add_acked(first, stop, draft)
         if logs:
             self._settled(logs)
+            cursor.count_acked(logs)
             self._drop_acked(normal)
         return is_taken
 
     def ack_up_to(self, stop: int, draft: DispatchDraft) -> None:
+        self.cursor.count_acked(self._drop_up_to(stop, draft))
+
+    def _drop_up_to(self, stop: int, draft: DispatchDraft) -> int:
+        """How many logs were out of those below."""
         stop = self._normal(stop)
         logs = 0
         while self.order:
@@ -99,6 +104,7 @@ class OrderedQueue:
         self.cursor.add_acked(self.cursor.acked.mark, stop, draft)
         if self.order:
             self._drop_acked(self.order[0])  # the rest of it may have been acknowledged before
+        return logs
 
     def _normal(self, stop: int) -> int:
         """The position in normal form, if it is after the last log of a group that is out."""
@@ -109,7 +115,6 @@ class OrderedQueue:
         self.unacked -= logs
         if self.active is not None:
             self.active.unacked -= logs
-        self.cursor.count_acked(logs)
 
     def _drop_acked(self, normal: int) -> None:
         """Forget the group if nothing of it is out."""
@@ -152,7 +157,7 @@ class OrderedQueue:
         self.stops.clear()
 
     def drop_below(self, mark: int, draft: DispatchDraft) -> None:
-        self.ack_up_to(mark, draft)
+        self.cursor.count_gone(self._drop_up_to(mark, draft))
 
     # -- delivery
 

@@ -223,8 +223,10 @@ class SharedQueue:
 
     def drop_below(self, mark: int, draft: DispatchDraft) -> None:
         known = (self.out, self.waiting, self.delayed)
-        for position in [p for positions in known for p in positions if p < mark]:
+        dropped = [p for positions in known for p in positions if p < mark]
+        for position in dropped:
             self._forget_one(position)
+        self.cursor.count_gone(len(dropped))
         self.cursor.add_acked(self.cursor.acked.mark, mark, draft)
         self._forget_acked()
 

@@ -143,7 +143,8 @@ class Cursor:
 
     ``high`` is the highest that ``read`` ever was, and ``unacked_below`` counts the logs without
     acknowledgment below it; both mean something only while ``read`` is lower, after a rewind or a restart.
-    ``acknowledged`` counts the logs that were, since the service has started.
+    ``acknowledged`` counts the logs that were since the service has started, as far as their number is
+    known.
     """
 
     shard: int
@@ -197,14 +198,18 @@ class Cursor:
     def count_acked(self, logs: int) -> None:
         """Note that this many logs below ``read`` are acknowledged now."""
         self.acknowledged += logs
+        self.count_gone(logs)
+
+    def count_gone(self, logs: int) -> None:
+        """Note that this many logs below ``high`` wait for no acknowledgment any more."""
         self.unacked_below = max(0, self.unacked_below - logs)
 
     def count_unread(self, first: int, stop: int) -> None:
-        """Note that a run is acknowledged which was not read again since the last rewind. Its number of logs
-        is known unless it stops at the end of its group, in normal form; then ``unacked_below`` stays."""
+        """Note that a run is acknowledged which was not read since the last rewind. Its number of logs is
+        known unless it stops at the end of its group, in normal form; then both counts stay."""
         if index_of(stop):
-            logs = max(0, min(stop, self.high) - first)
-            self.unacked_below = max(0, self.unacked_below - logs)
+            self.acknowledged += stop - first
+            self.count_gone(max(0, min(stop, self.high) - first))
 
     def rewind(self) -> None:
         """Everything from the mark on that is not acknowledged will be read again."""

@@ -357,8 +357,10 @@ def _settle(draft: DispatchDraft) -> None:
         was_finished = cursor.state is SubscriptionState.FINISHED
         _change_state(draft, cursor)
         if _may_deliver(cursor):
+            is_wanted = cursor.queue.wants(draft.limits)
             cursor.queue.dispatch(draft)
-            _load(draft, cursor)
+            if is_wanted:
+                _load(draft, cursor)
             _change_state(draft, cursor)
         _keep_deadline(draft.subscription, cursor)
         if was_finished is not (cursor.state is SubscriptionState.FINISHED):
@@ -397,9 +399,10 @@ def _may_deliver(cursor: Cursor) -> bool:
 
 
 def _load(draft: DispatchDraft, cursor: Cursor) -> None:
-    """Read ahead while a consumer could take a log, so that there is one when the next is wanted."""
+    """Read ahead when a consumer could take a log, also if it has got all that it may have by now: then there
+    are logs when it wants the next ones."""
     missing = draft.limits.max_loaded - cursor.window_logs
-    if cursor.is_loading or 2 * missing < draft.limits.max_loaded or not cursor.queue.wants(draft.limits):
+    if cursor.is_loading or 2 * missing < draft.limits.max_loaded:
         return
     if not cursor.window and cursor.loaded < cursor.acked.mark:
         cursor.move_to(cursor.acked.mark)  # late acknowledgments were ahead

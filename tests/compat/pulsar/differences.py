@@ -22,4 +22,9 @@ DIFFERENCES = {
     "keys in a batch": (
         "Each log goes to the owner of its own key; Pulsar hands the batch to the owner of its first key"
     ),
+    "the first messages of a new partition": (
+        "A subscription begins with the first log of a shard that came of a split; at Pulsar the consumers "
+        "of the libraries for Go and Python begin where they find the partition, so that a consumer of new "
+        "messages has missed what was sent before"
+    ),
 }

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,9 +39,10 @@ PASSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServicePlace]:
-    with a_service_place(tmp_path_factory.mktemp("place"), extra=EXPECTED) as place:
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[ServicePlace]:
+    """One for each file: together, the tests make more topics than a project may have logstores."""
+    with a_service_place(tmp_path, extra=EXPECTED) as place:
         yield place
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from loghub.client.transport import INFO_PATH
+from tests.support import wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,11 @@ class ScriptedServer(ThreadingHTTPServer):
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def await_requests(self, count: int) -> list[ReceivedRequest]:
+        """All requests, once so many have come: a client that gives up early may be ahead of this server."""
+        wait_until(lambda: len(self.requests) >= count, f"{count} requests")
+        return self.requests
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore it: in some tests the client closes the connection early."""

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from loghub.client import retry
-from loghub.client.port import Credentials
-from loghub.client.transport import Timeouts
+from loghub.client.port import Credentials, Timeouts
 from loghub.wire import signing
 from loghub.wire.errors import EndpointUnreachable, LogHubError
 from tests.loghub.client.adapters import BODY, OpenClient
@@ -96,7 +95,7 @@ def test_a_heartbeat_to_a_silent_service_is_sent_once(open_client: OpenClient, n
         with open_client(endpoint, timeouts=Timeouts(read_s=0.2)) as client:
             with pytest.raises(EndpointUnreachable, match="timed out"):
                 client.heartbeat("access", "g", consumer="c", held=())
-            assert len(server.requests) == 1
+            assert len(server.await_requests(1)) == 1
 
 
 def test_a_put_that_was_surely_not_done_is_retried(open_client: OpenClient) -> None:
@@ -176,7 +175,7 @@ def test_a_request_to_a_silent_service_times_out_and_a_get_is_retried(open_clien
         with pytest.raises(EndpointUnreachable, match="timed out") as error:
             client.list_shards("access")
         assert not error.value.definite
-        assert len(server.requests) == 3
+        assert len(server.await_requests(3)) == 3
 
 
 def test_slow_heartbeat_and_checkpoint_are_not_sent_twice(open_client: OpenClient) -> None:
@@ -186,7 +185,7 @@ def test_slow_heartbeat_and_checkpoint_are_not_sent_twice(open_client: OpenClien
             client.heartbeat("access", "g", consumer="c", held=())
         with pytest.raises(EndpointUnreachable):
             client.update_checkpoint("access", "g", shard=0, cursor="MTI=", consumer="c", force=False)
-        assert len(server.requests) == 2
+        assert len(server.await_requests(2)) == 2
 
 
 def test_an_answer_that_arrives_too_slowly_is_abandoned(open_client: OpenClient) -> None:
@@ -197,7 +196,7 @@ def test_an_answer_that_arrives_too_slowly_is_abandoned(open_client: OpenClient)
         with pytest.raises(EndpointUnreachable, match=r"timed out: .* not complete after 0\.3 s") as error:
             client.list_shards("access")
         assert not error.value.definite
-        assert len(server.requests) == 1
+        assert len(server.await_requests(1)) == 1
 
 
 # --- what an answer may be -------------------------------------------------------------------

@@ -5,6 +5,7 @@ See `test_contract`. Each test has its own project. What the service does is in
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -52,8 +53,14 @@ def test_a_subscription_is_created_listed_and_deleted(client: LogHub) -> None:
         SubscriptionSummary(name="keyed", type=keyed.type, in_order=False, key=("user", "day")),
         SubscriptionSummary(name=NAME, type=SHARED.type, in_order=True, key=()),
     )
+    with pytest.raises(LogHubError) as error:
+        client.create_subscription(STORE, "keyed", replace(SHARED, must_be_new=True))
+    assert_refused("SubscriptionAlreadyExist", error)
+    assert {one.name: one.type for one in client.list_subscriptions(STORE)}["keyed"] is keyed.type
     client.create_subscription(STORE, "keyed", SHARED)  # nobody is connected, so the settings change
     assert {one.type for one in client.list_subscriptions(STORE)} == {SubscriptionType.SHARED}
+    client.delete_subscription(STORE, "keyed")
+    client.create_subscription(STORE, "keyed", replace(SHARED, must_be_new=True))
     client.delete_subscription(STORE, "keyed")
     with pytest.raises(LogHubError) as error:
         client.subscription_status(STORE, "keyed")

@@ -1,8 +1,8 @@
 """Several cases in one object: each has the values of as many cases as go together.
 
-An object that is accepted has no value that is refused, so the apiserver needs few of them where each case
-has one value. What a value requires of others may be there by chance: each case alone is for
-`parse_resource`.
+An object that is accepted has no value that is refused, and of one that is refused the apiserver names each
+place that is wrong. So it needs few of them where each case has one value. What a value requires of others
+may be there by chance: each case alone is for `parse_resource`.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from loghub_operator.api import InvalidResourceError, parse_resource
-from tests.loghub_operator.api.crd_cases import Path, accepted_values
+from tests.loghub_operator.api.crd_cases import Case, Path, accepted_values, broken
 from tests.loghub_operator.support.examples import Document, document
 
 ABSENT = "absent"  # of a change: the field is removed
@@ -28,13 +28,14 @@ class _Object:
     changed: dict[Path, bytes] = field(default_factory=dict)
     above: set[Path] = field(default_factory=set)  # the places that have changed ones below them
 
-    def takes(self, name: str, added: Changes) -> bool:
-        """Whether the values of this case go with the others, and have been added."""
+    def takes(self, name: str, added: Changes, *, valid: bool = True) -> bool:
+        """Whether the values of this case go with the others, and have been added. With ``valid``, all of
+        them must be accepted."""
         free = all(
             path not in self.above and self.changed.get(path, value) == value and not self._is_below(path)
             for path, value in added.items()
         )
-        if not free or not _is_valid({**self.changed, **added}):
+        if not free or (valid and not _is_valid({**self.changed, **added})):
             return False
         self.names.append(name)
         self.changed |= added
@@ -55,6 +56,23 @@ def joined_values() -> dict[str, Document]:
             objects.append(_Object())
             assert objects[-1].takes(name, added)
     return {", ".join(one.names): _whole(one.changed) for one in objects}
+
+
+def joined_broken() -> list[tuple[list[Case], Document]]:
+    """Objects with the values of all `broken`, of spec and status apart, and the cases of each."""
+    objects: dict[str, list[_Object]] = {"spec": [], "status": []}
+    cases = broken()
+    for name, case in cases.items():
+        added = dict(changes(case.document, document()))
+        place = tuple(case.place.split("."))
+        if case.bound == "required" and not any(place[:length] in added for length in range(len(place))):
+            added[place] = _json(ABSENT)  # also where nothing else would have to be removed
+        among = objects[place[0]]
+        if not any(one.takes(name, added, valid=False) for one in among):
+            among.append(_Object())
+            assert among[-1].takes(name, added, valid=False)
+    whole = [one for among in objects.values() for one in among]
+    return [([cases[name] for name in one.names], _whole(one.changed)) for one in whole]
 
 
 def changes(value: Document, base: Document, path: Path = ()) -> Changes:
@@ -80,7 +98,7 @@ def _whole(changed: Changes) -> Document:
         for step in path[:-1]:
             at = at.setdefault(step, {})
         if value == _json(ABSENT):
-            del at[path[-1]]
+            at.pop(path[-1], None)
         else:
             at[path[-1]] = msgspec.json.decode(value)
     return result

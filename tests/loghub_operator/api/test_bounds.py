@@ -6,6 +6,7 @@ go together, `make check-deep` each in one of its own.
 """
 
 import asyncio
+import re
 import uuid
 
 import pytest
@@ -24,7 +25,7 @@ from tests.loghub_operator.api.crd_cases import (
     place,
     root,
 )
-from tests.loghub_operator.api.joined_cases import changes, joined_values
+from tests.loghub_operator.api.joined_cases import changes, joined_broken, joined_values
 from tests.loghub_operator.api.problems import in_kubernetes
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, document
@@ -70,6 +71,20 @@ def test_each_value_within_its_bound_is_accepted() -> None:
 
 
 def test_the_apiserver_rejects_each_value_beyond_its_bound_with_the_same_message(server: Apiserver) -> None:
+    joined = joined_broken()
+    cases = [case for together, _ in joined for case in together]
+    assert sorted(map(repr, cases)) == sorted(map(repr, broken().values()))
+    answers = apiserver_messages(server, {str(number): value for number, (_, value) in enumerate(joined)})
+    wrong = {}
+    for (together, _), message in zip(joined, answers.values(), strict=True):
+        problems = _problems(message)
+        wrong |= {case.place: message for case in together if not _is_named(case, problems)}
+        wrong |= dict.fromkeys(problems.keys() - {case.place for case in together}, message)
+    assert wrong == {}
+
+
+@pytest.mark.deep
+def test_the_apiserver_rejects_each_of_these_values_alone(server: Apiserver) -> None:
     cases = broken()
     answers = apiserver_messages(server, {name: case.document for name, case in cases.items()})
     assert {name: message for name, message in answers.items() if not _only(cases[name], message)} == {}
@@ -91,6 +106,23 @@ def test_of_values_in_one_object_none_replaces_another() -> None:
         there = changes(value, document())
         for name in names.split(", "):
             assert changes(cases[name].document, document()).items() <= there.items(), name
+
+
+def _problems(message: str) -> dict[str, str]:
+    """What the apiserver says of a bound at each place."""
+    found: dict[str, str] = {}
+    for part in re.split(r"(?:[\[,] ?|: )(?=(?:spec|status)[^ ]*: )", message):
+        place, _, text = part.partition(": ")
+        if any(head in text for head in HEADS):
+            found[place] = f"{found.get(place, '')} {text}"
+    return found
+
+
+def _is_named(case: Case, problems: dict[str, str]) -> bool:
+    """This bound is reported at this place, and no other bound there."""
+    said = problems.get(case.place, "")
+    heads = {head for head in HEADS if head in said} - (WITH_TYPE if case.bound == "type" else set())
+    return heads == {MESSAGES[case.bound].split("{}")[0]} and case.message in said
 
 
 def _only(case: Case, message: str) -> bool:

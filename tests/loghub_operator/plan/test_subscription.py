@@ -148,9 +148,14 @@ def test_an_outage_at_any_moment_of_a_change_leaves_workers_and_subscription_as_
     one.edit({"subscription": {"type": "Failover"}})
     one.rounds(rounds)
     before = (one.replicas, one.stored, one.members)
+    suspended = one.condition("Suspended")[:2]
+    assert (suspended[0] == "True") is (0 < rounds < 4)
+    events = len(one.events)
     one.unavailable, count = AWAY, len(one.done)
     one.rounds(4)
     assert (one.replicas, one.stored, one.members) == before
+    assert one.condition("Suspended")[:2] == suspended
+    assert "SubscriptionChanges" not in [event.reason for event in one.events[events:]]
     assert set(kinds(tuple(one.done[count:]))) <= {"EmitEvent"}
     one.unavailable = None
     one.rounds(6)

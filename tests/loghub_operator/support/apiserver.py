@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from loghub_operator.clients.kube import AioKube, KubeError, configured
-from tests.cluster import build
+from tests.cluster import build, runs
 from tests.cluster.processes import BRIEF
 from tests.loghub_operator.support.examples import Document
 from tests.support import wait_until
@@ -30,6 +30,13 @@ class Apiserver:
         cache = kubeconfig.with_name(f"{kubeconfig.name}-cache")
         kubectl = str(build.folder() / "kubectl")
         self.command = [kubectl, "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
+        installed = kubeconfig.with_name("installed")  # by one of the processes that share the apiserver
+        with runs.locked(installed, guard_s=GUARD_S, what="the CRD is being installed"):
+            if not installed.read_text():
+                self._install()
+                installed.write_text("yes")
+
+    def _install(self) -> None:
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD), "-f", str(OPERATOR))
         wait_until(self._is_established, "the CRD to be established")
         # Which is said before its objects can be listed: until then the answer is 429, which kubectl repeats.
@@ -62,6 +69,22 @@ class Apiserver:
         done = self.run(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def create_namespace(self, name: str) -> None:
+        """With the service account that a controller makes elsewhere. By requests, since nearly each test has
+        one: kubectl takes ten times as much, and asks for the schemas of all kinds."""
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": name},
+        }
+
+        async def create() -> None:
+            async with AioKube(await configured(str(self.kubeconfig)), manager="a-user") as kube:
+                await kube._call("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
+                await kube.create(account)
+
+        asyncio.run(create())
 
     def apply(self, value: Document) -> str:
         """What the apiserver has against this server-side apply; "" if it is done. A kubectl for each of many

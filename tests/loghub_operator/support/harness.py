@@ -6,9 +6,9 @@ Stories of a whole group take seconds, without nodes (`tests.apiserver.test_life
 import asyncio
 import base64
 import contextlib
-import json
 import uuid
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ from tests.loghub_operator.support.retrying_kube import Insistent
 GUARD_S = 120.0
 LOOK_S = 0.25  # where nothing tells of a change: in the log service, in objects that are not watched
 PROJECT = "demo"
+# What is awaited has been asked of the apiserver once: from then on the watched objects answer.
+_LOOKING = ContextVar("looking", default=False)
 ONE_GROUP = loggroup.encode(LogGroup(logs=(Log(time=1, contents=(("line", "x"),)),)))
 
 
@@ -79,7 +81,8 @@ class Stage:
             await asyncio.wait_for(self._operator, GUARD_S)
 
     async def apply(self, spec: Document | None = None) -> None:
-        await self.kube.apply(document({"project": PROJECT, **(spec or {})}, namespace=self.namespace))
+        group = document({"project": PROJECT, **(spec or {})}, namespace=self.namespace)
+        self._live.written(CONSUMER_GROUP, await self.kube.apply(group))
 
     def put(self, groups: int, *, hash_key: str | None = None) -> None:
         """Log groups of one log each, to each shard in turn, or to that of a key."""
@@ -95,7 +98,16 @@ class Stage:
         await self.kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 
     async def get(self, kind: Kind = CONSUMER_GROUP, name: str = GROUP) -> Document | None:
-        return await self.kube.get(kind, self.namespace, name)
+        """From the apiserver; a condition that is looked at again reads the watched objects, which are no
+        older than the first look at it."""
+        if not self._live.follows(kind):
+            return await self.kube.get(kind, self.namespace, name)
+        if not _LOOKING.get():
+            answer = await self.kube.get(kind, self.namespace, name)
+            if answer is None:
+                return None
+            self._live.written(kind, answer)
+        return self._live.get(kind, name)
 
     async def status(self) -> Document:
         document_ = await self.get()
@@ -114,12 +126,14 @@ class Stage:
 
     async def until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         """Wait for a condition; the guard is for a hang, not a measure."""
+        before = _LOOKING.set(False)
         try:
             async with asyncio.timeout(GUARD_S):
                 while True:
                     change = self._live.next()
                     if await holds():
                         return
+                    _LOOKING.set(True)
                     if self._operator is not None and self._operator.done() and not self._stop.is_set():
                         self._operator.result()
                         pytest.fail("the operator ended")
@@ -129,6 +143,8 @@ class Stage:
                             await change.wait()
         except TimeoutError:
             pytest.fail(f"not seen: {what}; status: {await self.status()}")
+        finally:
+            _LOOKING.reset(before)
 
     def count_round(self) -> None:
         """In any thread."""
@@ -194,14 +210,7 @@ class _Counted:
 
 def make_namespace(server: Apiserver) -> str:
     namespace = f"t-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": "default", "namespace": namespace}
-    items = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-    ]
-    both = {"apiVersion": "v1", "kind": "List", "items": items}
-    done = server.run("create", "-f", "-", text=json.dumps(both))
-    assert done.returncode == 0, done.stderr
+    server.create_namespace(namespace)
     return namespace
 
 

@@ -41,6 +41,9 @@ class LiveObjects:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def follows(self, kind: Kind) -> bool:
+        return kind in self._objects
+
     def get(self, kind: Kind, name: str) -> Document | None:
         return self._objects[kind].get(name)
 
@@ -53,8 +56,8 @@ class LiveObjects:
         }
 
     def written(self, kind: Kind, answer: Document) -> None:
-        """What the apiserver answered to a write; the watch reports the same a little later."""
-        self._objects[kind][answer["metadata"]["name"]] = answer
+        """What the apiserver answered; the watch reports the same a little later."""
+        self._keep(kind, answer)
 
     def deleted(self, kind: Kind, name: str) -> None:
         found = self._objects[kind].pop(name, None)
@@ -95,6 +98,8 @@ class LiveObjects:
         )
         answer = (await client.call_api(*prepared, _request_timeout=WATCH_S)).response
         try:
+            if answer.status != 200:  # while the apiserver starts
+                return
             while line := await answer.content.readline():
                 event = json.loads(line)
                 if event["type"] == "ERROR":
@@ -105,12 +110,27 @@ class LiveObjects:
 
     def _observe(self, kind: Kind, change: str, found: Document) -> None:
         name, uid = found["metadata"]["name"], found["metadata"]["uid"]
-        if change != "DELETED" and uid not in self._gone:
-            self._objects[kind][name] = found
-        elif (held := self._objects[kind].get(name)) and held["metadata"]["uid"] == uid:
-            del self._objects[kind][name]
+        if change != "DELETED":
+            self._keep(kind, found)
+        else:
+            self._gone.add(uid)
+            if (held := self._objects[kind].get(name)) and held["metadata"]["uid"] == uid:
+                del self._objects[kind][name]
         self.notify()
+
+    def _keep(self, kind: Kind, found: Document) -> None:
+        """Unless it is gone, or a later one is known. Resource versions are compared as numbers:
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions"""
+        name = found["metadata"]["name"]
+        held = self._objects[kind].get(name)
+        is_later = held is None or _version(held) <= _version(found)
+        if is_later and found["metadata"]["uid"] not in self._gone:
+            self._objects[kind][name] = found
 
     def _path(self, kind: Kind) -> str:
         root = "/apis" if "/" in kind.api_version else "/api"
         return f"{root}/{kind.api_version}/namespaces/{self._namespace}/{kind.plural}"
+
+
+def _version(found: Document) -> int:
+    return int(found["metadata"]["resourceVersion"])

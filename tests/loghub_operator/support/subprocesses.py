@@ -108,7 +108,7 @@ def health(address: str) -> tuple[int, str]:
 def make_namespace(server: Apiserver) -> str:
     """A new one, with the key's Secret in it."""
     namespace = f"p-{uuid.uuid4().hex[:8]}"
-    server.must("create", "namespace", namespace)
+    server.create_namespace(namespace)
     data = {
         "accessKeyId": base64.b64encode(KEY.access_key_id.encode()).decode(),
         "accessKeySecret": base64.b64encode(KEY.access_key_secret.encode()).decode(),

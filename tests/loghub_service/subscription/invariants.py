@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, cast
 
-from loghub.domain.log_position import group_end, position_of
+from loghub.domain.log_position import group_end, index_of, position_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub_service.subscription.acked import Acked, Run
 from loghub_service.subscription.events import (
@@ -65,12 +65,16 @@ class StoredLogs:
 
 
 class KnownCursor(NamedTuple):
-    """What is acknowledged of a shard, and how often its logs were wanted again."""
+    """What is acknowledged of a shard, how often its logs were wanted again, and what is counted."""
 
     end: int
     mark: int
     ranges: tuple[Run, ...]
     counts: Mapping[int, int]
+    read: int
+    acknowledged: int
+    backlog: tuple[int, int]
+    is_read_again: bool  # logs that were read before
 
 
 Stored = Mapping[int, StoredLogs]
@@ -80,9 +84,22 @@ Known = Mapping[int, KnownCursor]  # by shard
 def known(subscription: Subscription) -> Known:
     """For a comparison after the next step."""
     return {
-        shard: KnownCursor(cursor.end, cursor.acked.mark, cursor.acked.ranges, _counts(subscription, cursor))
+        shard: KnownCursor(
+            cursor.end,
+            cursor.acked.mark,
+            cursor.acked.ranges,
+            _counts(subscription, cursor),
+            cursor.read,
+            cursor.acknowledged,
+            cursor.backlog,
+            _is_read_again(cursor),
+        )
         for shard, cursor in subscription.shards.items()
     }
+
+
+def _is_read_again(cursor: Cursor) -> bool:
+    return max(cursor.read, cursor.acked.mark) < cursor.high
 
 
 def _counts(subscription: Subscription, cursor: Cursor) -> Mapping[int, int]:
@@ -263,8 +280,14 @@ def check_step(
         # Most steps concern no acknowledgment.
         if former is not None and (is_named or former[:3] != (cursor.end, *acked)):
             _check_acked_logs(former, event if is_named else None, outcome, cursor, stored[shard])
+        if former is not None:
+            _check_counted_logs(former, event if is_named else None, outcome, cursor, stored[shard])
         if not after.settings.type.is_ordered:
             _check_counts({} if former is None else former.counts, event, cast(SharedQueue, cursor.queue))
+            if former is not None and not outcome.are_settings_changed and shard not in outcome.replaced:
+                counts = cast(SharedQueue, cursor.queue).counts
+                lost = {p for p in former.counts if p not in counts and p not in cursor.acked}
+                assert not lost, "a log that is not acknowledged has lost its count"
     if outcome.transitions:
         _check_transitions(outcome, after)
     for delivery in outcome.deliveries:
@@ -339,6 +362,50 @@ def _check_acked_logs(
             assert after == {p for p in logs if p < position}
             return
     assert after == before | named, "other logs are acknowledged than were named"
+
+
+def _check_counted_logs(
+    former: KnownCursor, event: Event | None, outcome: DispatchOutcome, cursor: Cursor, stored: StoredLogs
+) -> None:
+    """The counts of the status change by as many logs as the sets of logs do. Of a run over logs that were
+    not read since the last rewind, the number is known, and counted, unless it stops at the end of its group.
+    """
+    counted, was_read_again = cursor.acknowledged - former.acknowledged, former.is_read_again
+    is_read_again, (high, left) = _is_read_again(cursor), cursor.backlog
+    is_acked = isinstance(event, Ack | AckUpTo)
+    if outcome.rejected or not (is_acked or counted or is_read_again):
+        return
+    newly = stored.acked(cursor.end, cursor.acked.mark, cursor.acked.ranges) - stored.acked(
+        former.end, former.mark, former.ranges
+    )
+    named = _numbered(former, event) if isinstance(event, Ack) else set[int]()
+    least = {p for p in newly if p < former.read or p in named}
+    most = newly | named
+    if is_acked:
+        assert len(least) <= counted <= len(most), "acknowledged logs are counted wrongly"
+    else:
+        assert counted == 0, "logs are counted as acknowledged by another event"
+    if not is_read_again or isinstance(event, SeekTo):
+        return
+    if was_read_again and former.backlog[0] == high:
+        counted = former.backlog[1] - left
+        assert counted <= sum(p < high for p in most)
+        assert left == 0 or counted >= sum(p < high for p in least), "too much is left of the backlog"
+    else:
+        unacked, _ = stored.unacked(cursor.end, high, cursor.acked.mark, cursor.acked.ranges)
+        assert left == len(unacked), "the backlog is not what is left of the logs that were read"
+
+
+def _numbered(former: KnownCursor, event: Ack) -> set[int]:
+    """The positions, of logs or not, that the runs acknowledge up to one which was acknowledged, or up to the
+    end of a run within a group."""
+    acked, numbered = Acked(former.mark, former.ranges), set[int]()
+    for run in event.runs:
+        for first, stop in acked.gaps(*run):
+            if index_of(stop):
+                numbered.update(range(first, stop))
+        acked.add(*run)
+    return numbered
 
 
 def _check_delivery(delivery: Delivery, after: Subscription, stored: Stored) -> None:

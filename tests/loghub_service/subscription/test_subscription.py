@@ -7,6 +7,7 @@ from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
+    Allow,
     Appended,
     Expired,
     Flow,
@@ -254,7 +255,21 @@ def test_the_next_load_waits_until_half_of_the_last_is_delivered() -> None:
     loads = [load.first for load in of.join(1).loads]
     for _ in range(12):
         loads += [ordinal_of(load.first) for load in of.flow(1, 1).loads]
-    assert loads == [0, 10]
+    assert loads == [0, 10, 15], "each time five are left"
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_a_consumer_that_gets_all_it_asked_for_does_not_wait_for_a_load_when_it_asks_again(
+    kind: SubscriptionType,
+) -> None:
+    of = DrivenSubscription(kind, plain(*[1] * 30), limits=SubscriptionLimits(max_loaded=10))
+    of.join(1)
+    at_once = []
+    for _ in range(3):
+        done = of.apply(Allow(consumer=1, permits=10))
+        at_once.append(sum(stop - first for one in done.deliveries for first, stop, _ in one.runs))
+    assert at_once == [0, 10, 10]
+    assert len(of.taken(1)) == 30
 
 
 def test_a_load_passes_what_was_acknowledged_before_it() -> None:

@@ -177,7 +177,7 @@ def build_status(decisions: Decisions, now: float) -> Status:
         group_was_lost_condition(observed.states),
         state_incomplete_condition(observed.states, stateful=resource.spec.pipeline.stateful),
         dropped_as_late_condition(observed.states, stateful=resource.spec.pipeline.stateful),
-        suspended_condition(suspension),
+        suspended_condition(suspension, observed.service, resource.status),
         stalled,
         degraded,
     )

@@ -458,9 +458,17 @@ def _rolling(decisions: Decisions) -> str:
     return f"{run} and are ready; the rollout waits for {worker}"
 
 
-def suspended_condition(suspension: Suspension | None) -> ConditionUpdate:
-    """Whether no worker should run, on purpose."""
+def suspended_condition(
+    suspension: Suspension | None, service: LogServiceObserved, earlier: Status
+) -> ConditionUpdate:
+    """Whether no worker should run, on purpose. The workers that a change of a subscription has stopped stay
+    away while the log service does, which alone knows how far the change is."""
     kind = ConditionType.SUSPENDED
+    changes = SuspendedReason.SUBSCRIPTION_CHANGES
+    before = {condition.type: condition.reason for condition in earlier.conditions}
+    if suspension is None and isinstance(service, Unavailable) and before.get(kind) == changes:
+        message = "the subscription changes, and its workers start again once the log service answers"
+        return ConditionUpdate(type=kind, status="True", reason=changes, message=message)
     if suspension is None:
         reason, message = SuspendedReason.NOT_SUSPENDED, "workers should run"
         return ConditionUpdate(type=kind, status="False", reason=reason, message=message)

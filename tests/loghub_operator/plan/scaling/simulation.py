@@ -195,8 +195,11 @@ class World:
     def _work(self) -> None:
         ready = [one for one in self.workers.values() if self._ready(one)]
         rate = min(self.rate, self.maximum / max(1, len(ready)))
+        held_by: dict[str, dict[int, Shard]] = {}
+        for shard in self.shards:
+            held_by.setdefault(shard.holder, {})[shard.number] = shard
         for worker in ready:
-            held = {s.number: s for s in self.shards if s.holder == self._name(worker)}
+            held = held_by.get(self._name(worker), {})
             if self.now >= worker.batch_end:
                 for number, target in worker.batch.items():
                     if number in held and target > held[number].consumed:
