@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from loghub_consumer.reading.decoding import TIME_TYPE
 from loghub_worker.query.arrow_functions import FUNCTIONS, Value, constant
-from loghub_worker.query.plan import VALUES, Expression
+from loghub_worker.query.plan import EVAL_MODE, VALUES, Expression
+from loghub_worker.query.text_casts import is_castable
 
 COLUMN, CONSTANT = "column", "constant"
 CAST, IN_SET = "Cast", "InSet"  # Spark's classes, of which more than the operands counts
@@ -279,9 +280,19 @@ def _case(operands: list[Computation]) -> Computation:
 
 def _cast(operand: Computation, expression: Expression) -> Computation:
     to = type_of(expression.fields["dataType"])
+    if pa.types.is_string(operand.kind) and is_castable(to):
+        return _text_cast(operand, to, expression.fields[EVAL_MODE])
     if not _is_widening(operand.kind, to):
         raise RefusedError(f"CAST of {operand.kind} to {to}")
     return _call("cast", to, [operand], to)
+
+
+def _text_cast(operand: Computation, to: pa.DataType, mode: str) -> Computation:
+    if mode not in ("ANSI", "TRY"):
+        raise RefusedError("a CAST without ANSI")
+    is_strict = mode == "ANSI"
+    may_fail = is_strict or operand.may_fail
+    return Computation("cast text", to, (operand,), (to, is_strict), may_fail)
 
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -323,6 +334,8 @@ ENTRIES: dict[str, Entry] = {
     "Coalesce": _coalesce,
     "Concat": _concat,
     "Substring": _substring,
+    "Lower": _of_text("lower", pa.string()),
+    "Upper": _of_text("upper", pa.string()),
     "StringTrim": _trim("trim"),
     "StringTrimLeft": _trim("ltrim"),
     "StringTrimRight": _trim("rtrim"),

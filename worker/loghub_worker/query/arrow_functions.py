@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loghub_worker.query.text_casts import cast_text
+
 Value = Any  # `pa.Array`, or `pa.Scalar` of a constant
 
 
@@ -108,6 +110,38 @@ def trim_end(texts: pa.Array, characters: str) -> pa.Array:
     return pc.utf8_rtrim(texts, characters=characters)
 
 
+# Letters that Spark knows, and Python's tables of Unicode not before its version 17. Beside one of them, a
+# capital sigma may become the other small one.
+_NEW = (
+    (0x1C89, 0x1C8A), (0xA7CB, 0x264), (0xA7CC, 0xA7CD), (0xA7CE, 0xA7CF), (0xA7D2, 0xA7D3), (0xA7D4, 0xA7D5),
+    (0xA7DA, 0xA7DB), (0xA7DC, 0x19B), *((letter, letter + 0x20) for letter in range(0x10D50, 0x10D66)),
+    *((letter, letter + 0x1B) for letter in range(0x16EA0, 0x16EB9)),
+)  # fmt: skip
+# ASCII, and letters and signs of East Asia, which have no case.
+_NO_OTHER_CASE = r"^[\x00-\x7f\x{3000}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7a3}\x{ff01}-\x{ff20}]*$"
+_NEW_LOWER = dict(_NEW)
+_NEW_UPPER = {small: great for great, small in _NEW}
+
+
+def lower(texts: pa.Array) -> pa.Array:
+    return _in_case(texts, pc.ascii_lower(texts), lambda text: text.translate(_NEW_LOWER).lower())
+
+
+def upper(texts: pa.Array) -> pa.Array:
+    return _in_case(texts, pc.ascii_upper(texts), lambda text: text.translate(_NEW_UPPER).upper())
+
+
+def _in_case(texts: pa.Array, changed: pa.Array, change: Callable[[str], str]) -> pa.Array:
+    """`changed` has the case of the letters of ASCII. Other letters may become two, or depend on the letters
+    around them, and Arrow maps each to one. Python and Spark follow the same rules of Unicode."""
+    if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
+        return changed
+    others = pc.fill_null(pc.invert(pc.match_substring_regex(texts, _NO_OTHER_CASE)), False)
+    distinct = texts.filter(others).dictionary_encode()
+    made = pa.array([change(text) for text in distinct.dictionary.to_pylist()], pa.string())
+    return pc.replace_with_mask(changed, others, made.take(distinct.indices))
+
+
 def value_of_key(pairs: pa.Array, key: str) -> pa.Array:
     return pc.map_lookup(pairs, query_key=key, occurrence="first")
 
@@ -142,10 +176,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "coalesce": pc.coalesce,
     "concat": concat,
     "substring": substring,
+    "lower": lower,
+    "upper": upper,
     "trim": trim,
     "ltrim": trim_start,
     "rtrim": trim_end,
     "key": value_of_key,
     "if": choose,
     "cast": cast,
+    "cast text": cast_text,
 }

@@ -156,8 +156,17 @@ def _require_order(conditions: Sequence[Computation]) -> None:
             continue
         before = conditions[:number]
         tested = one.columns().union(*(other.columns() for other in before if not _is_null_test(other)))
-        if not all(_is_null_test(other) or _is_null_by_columns(other) for other in before):
+        # Spark adds tests for null of columns of the view, and none of the columns that are keys.
+        settled = {*SCHEMA.names}.union(*(other.columns() for other in before if _is_null_test(other)))
+        if len(one.columns()) == 1:  # of a null, no cast fails
+            settled |= one.columns()
+        if not all(
+            _is_null_test(other) or (_is_null_by_columns(other) and other.columns() <= settled)
+            for other in before
+        ):
             raise RefusedError("a CAST after a condition that may be unknown, in the condition; use TRY_CAST")
+        if any(_is_null_test(other) and other.operands[0].function != COLUMN for other in conditions):
+            raise RefusedError("a CAST beside IS NOT NULL of an expression, in the condition; use TRY_CAST")
         for other in conditions:
             must_be_tested = _is_null_test(other) or other not in before
             if other is not one and must_be_tested and not other.columns() <= tested:
@@ -172,6 +181,8 @@ def _is_null_by_columns(one: Computation) -> bool:
     """Whether a condition is unknown only if one of its columns is null, for which Spark then tests first."""
     if one.function in (COLUMN, CONSTANT):
         return not pa.types.is_map(one.kind)
+    if one.function == "cast text" and not one.parameters[1]:  # TRY_CAST
+        return False
     return one.function in INTOLERANT and all(map(_is_null_by_columns, one.operands))
 
 
