@@ -25,8 +25,9 @@ from pyspark.sql import DataFrame
 from loghub.contract.worker import CopyPipeline, WorkerConfig
 from loghub_consumer.errors import FatalError, first_lines
 from loghub_consumer.failure.policy import SETTLING_POLICIES
+from loghub_worker.query.plan import items
 from loghub_worker.query.spark_session import is_remote
-from loghub_worker.query.transform import AGGREGATION, DEDUPLICATION, PlanWalk, items
+from loghub_worker.query.transform import AGGREGATION, DEDUPLICATION, PlanWalk
 from loghub_worker.spark_errors import SPARK_ERRORS
 
 # Spark's names of the counters of an operator that keeps state.

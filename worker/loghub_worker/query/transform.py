@@ -20,22 +20,32 @@ own in place of the map. The used columns are read off the plan that Spark's opt
 an empty view. An unknown node uses everything.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, create_map, lit
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from loghub.contract.worker import CopyPipeline, Pipeline, PythonPipeline, SqlPipeline
-from loghub_consumer.errors import FatalError
+from loghub_consumer.errors import FatalError, first_lines
 from loghub_consumer.failure.outage import decisive
 from loghub_consumer.reading.decoding import EVERYTHING, SCHEMA, Selection
 from loghub_consumer.user_code import import_named, user_message
+from loghub_worker.query.arrow_query import ArrowQuery, arrow_query_of
+from loghub_worker.query.plan import (
+    LEAF,
+    Expression,
+    expressions_of,
+    items,
+    kind_of,
+    leaf_columns,
+    moment_in,
+    nodes_of,
+    output_ids,
+)
 from loghub_worker.query.spark_session import invalid
 from loghub_worker.source import GroupDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS
@@ -194,63 +204,63 @@ class PlanWalk:
             self.found.add(operation)
 
 
-def items(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
-    return (sequence.apply(index) for index in range(sequence.size()))
-
-
 VIEW = "logs"  # the view that a query reads
 CONTENTS = "contents"
 AT_LEAST = "__shard__"  # a row needs a column; this one is the same for all rows of a shard
 # The nodes of a plan whose columns are all named in their expressions, or come from below under their own
 # names. Other nodes, such as a union, have columns by position.
-PLAIN_NODES = frozenset({"Project", "Filter", "Generate", "LogicalRDD"})
+PLAIN_NODES = frozenset({"Project", "Filter", "Generate", LEAF})
 NULL_TESTS = ("IsNotNull", "IsNull")  # the contents of a log are never null, whatever they are made of
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """One node of an expression: the name of its class, its fields, and its operands."""
-
-    kind: str
-    fields: dict[str, Any]
-    operands: list["Expression"] = field(default_factory=list)
-
-    @property
-    def id(self) -> int:
-        """The id of an attribute."""
-        return int(self.fields["exprId"]["id"])
-
-
-def used_columns(spark: SparkSession, sql: str) -> Selection:
-    """The columns that a valid query over the view uses. The view is replaced. A query that the optimizer
-    rejects fails in each batch, with the error of that batch; it uses everything."""
+def _execution(spark: SparkSession, sql: str) -> Any:
+    """The plans of a valid query over the view, as an object of Spark's JVM. The view is replaced. The
+    optimizer may reject a query that is valid, by a `PySparkException` when its plan is taken; such a query
+    fails in each batch, with the error of that batch."""
     session = spark._jsparkSession
     schema = session.parseDataType(from_arrow_schema(SCHEMA).json())
     # Of no local rows, since the optimizer would reduce a query over these to nothing.
     DataFrame(session.createDataFrame(spark._jsc.emptyRDD(), schema), spark).createOrReplaceTempView(VIEW)
+    return spark.sql(sql)._jdf.queryExecution()
+
+
+def used_columns(spark: SparkSession, sql: str) -> Selection:
+    """The columns that a valid query over the view uses; all if the optimizer rejects it."""
     try:
-        plan = spark.sql(sql)._jdf.queryExecution().optimizedPlan()
+        plan = _execution(spark, sql).optimizedPlan()
     except PySparkException:
         return EVERYTHING
-    output = plan.output()
-    result = {output.apply(n).exprId().id() for n in range(output.size())}
-    return selection_of(json.loads(plan.toJSON()), result)
+    return selection_of(nodes_of(plan), set(output_ids(plan)))
+
+
+def arrow_query(spark: SparkSession, sql: str, result: DataFrame) -> ArrowQuery | str:
+    """The query for Arrow, or the reason why Arrow cannot compute it exactly as Spark does. `result` are the
+    rows that the query returned for no logs."""
+    try:
+        execution = _execution(spark, sql)
+        plan = execution.optimizedPlan()
+    except PySparkException as error:
+        return first_lines(error)
+    assert spark._jvm is not None
+    current: Any = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    reason = moment_in(execution.analyzed(), sql, current=current.CURRENT_LIKE())
+    if reason is not None:
+        return reason
+    nodes, output = nodes_of(plan), output_ids(plan)
+    schema = to_arrow_schema(result.schema, timezone="UTC")
+    return arrow_query_of(nodes, selection_of(nodes, set(output)), output, schema)
 
 
 def selection_of(nodes: Sequence[dict[str, Any]], result: set[int]) -> Selection:
     """The columns that a plan uses: its nodes as Spark writes them in JSON, and the ids of the columns of its
     result."""
-    leaves = [node for node in nodes if _kind(node) == "LogicalRDD"]
-    if len(leaves) != 1 or not {_kind(node) for node in nodes} <= PLAIN_NODES:
-        return EVERYTHING
-    columns = {one.id: one.fields["name"] for one in _expressions(leaves[0]["output"])}
-    if tuple(columns.values()) != tuple(SCHEMA.names):
+    columns = leaf_columns(nodes)
+    if not {kind_of(node) for node in nodes} <= PLAIN_NODES or tuple(columns.values()) != tuple(SCHEMA.names):
         return EVERYTHING
     used, keys = {columns[id_] for id_ in result & columns.keys()}, set[str]()
     for node in nodes:
-        if node is not leaves[0]:
-            for expression in _expressions([value for name, value in node.items() if name != "class"]):
+        if kind_of(node) != LEAF:
+            for expression in expressions_of(node):
                 if not _note(expression, columns, used, keys):
                     return EVERYTHING
     names = [name.lower() for name in (*SCHEMA.names, *keys)]  # as Spark compares them
@@ -284,28 +294,6 @@ def _is_text(expression: Expression) -> bool:
     return (
         expression.kind == "Literal" and fields["dataType"] == "string" and isinstance(fields["value"], str)
     )
-
-
-def _kind(node: dict[str, Any]) -> str:
-    return str(node["class"]).rpartition(".")[2]
-
-
-def _expressions(value: Any) -> Iterator[Expression]:
-    """The expressions in a field of a node. Spark writes each as a list of its nodes: a node, then its
-    operands one after the other."""
-    if not isinstance(value, list):
-        return
-    if value and isinstance(value[0], dict) and "num-children" in value[0]:
-        nodes = iter(value)
-        for first in nodes:
-            yield _tree(first, nodes)
-    else:
-        for item in value:
-            yield from _expressions(item)
-
-
-def _tree(node: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Expression:
-    return Expression(_kind(node), node, [_tree(next(rest), rest) for _ in range(node["num-children"])])
 
 
 def as_view(rows: DataFrame, selection: Selection) -> DataFrame:
