@@ -20,7 +20,6 @@ from loghub import __version__
 from loghub.client import target
 from loghub.client.http_subscriptions import HttpSubscriptions
 from loghub.client.port import (
-    MAX_PULL_BYTES,
     CheckpointInfo,
     Credentials,
     GroupInfo,
@@ -61,6 +60,7 @@ from loghub.clock import Clock, SystemClock
 from loghub.domain.shards import BadHashKey, HashRange
 from loghub.wire.compression import Compression, Packed, compress
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, MalformedInput
+from loghub.wire.loggroup import MAX_PULL_BYTES
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from loghub.wire import cursor as wire_cursor
 from loghub.wire import names
 from loghub.wire.compression import Packed
 from loghub.wire.errors import Code, LogHubError, MalformedInput, MalformedName
+from loghub.wire.loggroup import MAX_PULL_BYTES
 from loghub.wire.subscriptions import (
     Exchange,
     Exchanged,
@@ -82,7 +83,6 @@ def exists(request: Callable[[], object], missing: Code) -> bool:
     return True
 
 
-MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
 Position = wire_cursor.Position
 
 

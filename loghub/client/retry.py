@@ -29,7 +29,7 @@ from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 T = TypeVar("T")
 # Before the second and the third attempt: short, because the whole call has a time limit of seconds.
 _BACKOFF_S = (0.1, 0.5)
-# As `port.MAX_PULL_BYTES`. Answers have 10 MB at most; the bound keeps a broken one from filling memory.
+# As `loggroup.MAX_PULL_BYTES`. Answers have 10 MB at most; the bound keeps a broken one from filling memory.
 _MAX_BODY_BYTES = 64 << 20
 # A read takes about this much, so the deadline is checked often and few calls are made
 _PIECE_BYTES = 1 << 20

@@ -25,6 +25,8 @@ from loghub.wire.protobuf import (
 
 Text = str | bytes
 
+MAX_PULL_BYTES = 64 << 20  # 10 MB is usual, and the last group may exceed it (docs/sls-protocol.md 5)
+
 # The field numbers of Log, Content, LogGroup and LogTag in SLS's sls_logs.proto.
 _TIME, _CONTENTS, _TIME_NS = tag(1, VARINT), tag(2, BYTES), tag(4, FIXED32)
 _KEY, _VALUE = tag(1, BYTES), tag(2, BYTES)

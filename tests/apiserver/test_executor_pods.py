@@ -12,9 +12,9 @@ from loghub.contract.worker import LABEL_OF_WORKER, ExecutorSettings
 from loghub_operator.model.observed import Placement
 from loghub_operator.resources import worker_spec
 from loghub_operator.resources.worker_config import worker_config
+from loghub_worker.cluster_error import ClusterError
 from loghub_worker.query import executor_pods
 from loghub_worker.query.executor_pods import ExecutorPods
-from loghub_worker.spark_errors import ClusterError
 from tests.apiserver.test_spark_on_kubernetes import COMPONENT, IN_PODS, ROLE
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import Document, resource

@@ -18,7 +18,14 @@ NOT_NEEDED = {
         "loghub_consumer.membership",
         "pyarrow.compute",
     },
-    "loghub_consumer.processes.child": {"loghub_consumer.consumer", "urllib3", "http.client"},
+    "loghub_consumer.processes.child": {
+        "loghub_consumer.settings",  # with what a consumer is made of
+        "loghub_consumer.membership",
+        "loghub_consumer.failure.policy",
+        "loghub.client",
+        "urllib3",
+        "http.client",
+    },
 }
 
 

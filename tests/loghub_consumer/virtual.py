@@ -27,7 +27,7 @@ from loghub.wire.cursor import decode
 from loghub.wire.errors import EndpointUnreachable
 from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub.wire.subscriptions import Exchange, Exchanged
-from loghub_consumer import Consumer, ConsumerSettings, MultiLogstoreConsumer, shard_runner
+from loghub_consumer import Consumer, ConsumerSettings, MultiLogstoreConsumer, user_calls
 from loghub_consumer.settings import connect
 from tests.fakes.fake_log_service import MemoryLogHub, MemoryServer
 from tests.simulator.faults import Dice, WorkerCrashed
@@ -266,7 +266,7 @@ class World:
             "random": (random, own_random),
             "ThreadPoolExecutor": (ThreadPoolExecutor, InlinePool),
             "SystemClock": (SystemClock, lambda: self.clock),
-            "_aside": (shard_runner._aside, here),
+            "_aside": (user_calls._aside, here),
             "connect": (
                 connect,
                 lambda settings, project=None, **_: self.connect(project or settings.project),

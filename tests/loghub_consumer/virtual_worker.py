@@ -16,11 +16,12 @@ from loghub_consumer.batch import BodySlice, LogBatch, PulledBody
 from loghub_consumer.failure.outage import is_outage
 from loghub_consumer.processes.messages import CallAnswer, Initialize, ProcessBatch, Save, ShutDown
 from loghub_consumer.processes.remote_processor import ProcessorCounts, RemoteParts, RemoteProcessor
-from loghub_consumer.processes.trackers import ChildTracker, SessionTrackers
+from loghub_consumer.processes.session_trackers import SessionTrackers
+from loghub_consumer.processes.trackers import ChildTracker
 from loghub_consumer.processor import ProcessorFactory
 from loghub_consumer.running_batches import RunningBatches
 from loghub_consumer.settings import WorkerOptions
-from loghub_consumer.shard_runner import UserCalls
+from loghub_consumer.user_calls import UserCalls
 from tests.loghub_consumer.virtual import TIMEOUT_S
 from tests.simulator.faults import WorkerCrashed
 from tests.simulator.service import VirtualClock

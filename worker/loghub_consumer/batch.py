@@ -16,12 +16,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from loghub.client.port import MAX_PULL_BYTES
 from loghub.extras import needs
 from loghub.wire.compression import Packed
 from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import MalformedInput, MalformedLogGroup
-from loghub.wire.loggroup import list_header, split, wrap
+from loghub.wire.loggroup import MAX_PULL_BYTES, list_header, split, wrap
 from loghub_consumer.reading.answers import NANOSECONDS, ShortReadError, require_count
 
 if TYPE_CHECKING:

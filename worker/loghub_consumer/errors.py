@@ -1,11 +1,23 @@
-"""The error that ends a worker, and the part of an error's text that a user needs."""
+"""The error that ends a worker, the part of an error's text that a user needs, and the errors of the log
+service that are about the content of a request."""
 
 import re
+
+from loghub.wire.errors import Code, LogHubError, LogHubException
 
 MESSAGE_LINES = 4  # lines of a message that are reported; in Spark's messages only the query plan follows
 MAX_LINE_CHARS = 2000  # characters of each line, which may quote a whole log
 CAUSED_BY = "Caused by: "
 _FRAME_OF_JAVA = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)$")
+# The log service rejects the content of a request and not the request: the same logs would be rejected again.
+REJECTED_CONTENT = frozenset(
+    {
+        Code.PARAMETER_INVALID,
+        Code.POST_BODY_INVALID,
+        Code.POST_BODY_TOO_LARGE,
+        Code.POST_BODY_UNCOMPRESS_ERROR,
+    }
+)
 
 
 def first_lines(error: BaseException) -> str:
@@ -35,3 +47,8 @@ class FatalError(Exception):
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+
+
+def rejects_content(error: LogHubException) -> bool:
+    """Whether the log service rejected the content of a request, and would reject it again."""
+    return isinstance(error, LogHubError) and error.code in REJECTED_CONTENT

@@ -15,11 +15,10 @@ from loghub.client.port import LogHub, Timeouts
 from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.cursor import encode as encode_cursor
-from loghub.wire.errors import Code, EndpointUnreachable, LogHubError, LogHubException
+from loghub.wire.errors import Code, EndpointUnreachable, LogHubError
 
 __all__ = [
     "PIPELINE_FAILED",
-    "REJECTED_CONTENT",
     "ConsumerIdentity",
     "LogServiceAddress",
     "ReportedError",
@@ -28,7 +27,6 @@ __all__ = [
     "encode_cursor",
     "put_log_group",
     "reason_of_code",
-    "rejects_content",
     "shared_client",
     "shared_shard_keys",
     "to_reported_error",
@@ -122,15 +120,6 @@ def shared_shard_keys(address: LogServiceAddress, logstore: str) -> ShardKeys:
 
 
 PIPELINE_FAILED = WorkerReason.PIPELINE_FAILED.value
-# The log service rejects the content of a request and not the request: the same logs would be rejected again.
-REJECTED_CONTENT = frozenset(
-    {
-        Code.PARAMETER_INVALID,
-        Code.POST_BODY_INVALID,
-        Code.POST_BODY_TOO_LARGE,
-        Code.POST_BODY_UNCOMPRESS_ERROR,
-    }
-)
 _REASONS = {
     "ProjectNotExist": "ProjectNotFound",
     "LogStoreNotExist": "LogstoreNotFound",
@@ -153,11 +142,6 @@ def to_reported_error(error: Exception) -> ReportedError:
             reason_of_code(error.code) if has_reason else "AuthenticationFailed", error.message
         )
     return ReportedError(type(error).__name__, str(error))
-
-
-def rejects_content(error: LogHubException) -> bool:
-    """Whether the log service rejected the content of a request, and would reject it again."""
-    return isinstance(error, LogHubError) and error.code in REJECTED_CONTENT
 
 
 def reason_of_code(code: str) -> str:

@@ -22,7 +22,7 @@ from loghub_consumer.batch import LogBatch, ReceivedLog, ReceivedLogGroup
 from loghub_consumer.failure.outage import description, is_outage
 from loghub_consumer.log_context import inherited, log_error
 from loghub_consumer.processor import ThreadedProcessor, Tracker
-from loghub_consumer.shard_runner import UserCalls
+from loghub_consumer.user_calls import UserCalls
 
 log = structlog.get_logger()
 FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0

@@ -1,20 +1,13 @@
 """Runs the processors of the shards: the turns of one shard (`ShardRunner`), which call its processor step by
 step, and the shards that a consumer begins and gives up (`ShardRunners`), with listener, processor and
 checkpoint. `loghub_consumer.held_shard` decides the steps.
-
-User code may be `async`, with one event loop for all calls of a thread. The loop also runs while the thread
-waits for its next call, so that tasks that user code has started continue: producers that collect messages,
-keep-alives of connections, timers.
 """
 
-import asyncio
-import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import structlog
 
@@ -45,11 +38,9 @@ from loghub_consumer.settings import ConsumerSettings, stored_shard
 from loghub_consumer.settlement import FailureSink, Settlement
 from loghub_consumer.shard_table import HeldShardEntry, Kept, ShardTable
 from loghub_consumer.tracker import Acknowledgement, ShardTracker, StoredPosition, cursor_of
+from loghub_consumer.user_calls import UserCalls
 
 log = structlog.get_logger()
-
-
-T = TypeVar("T")
 
 
 class RemoteError(Exception):
@@ -59,51 +50,6 @@ class RemoteError(Exception):
     def __init__(self, message: str, failure: Failure | None = None) -> None:
         super().__init__(message)
         self.failure = failure
-
-
-class UserCalls:
-    """Used by one thread at a time."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.Runner | None = None
-
-    @property
-    def has_loop(self) -> bool:
-        """Whether some of the code is `async`: its tasks may run between its calls."""
-        return self._loop is not None
-
-    def call(self, method: Callable[..., Any], *arguments: object) -> Any:
-        """The result of the method, awaited if it is awaitable."""
-        result = method(*arguments)
-        if not inspect.isawaitable(result):
-            return result
-        if self._loop is None:
-            self._loop = asyncio.Runner()
-        try:
-            return self._loop.run(_await(result))
-        except asyncio.CancelledError as error:  # no Exception, and would end the consumer
-            raise RuntimeError(f"a task of {method.__name__} was cancelled") from error
-
-    def wait(self, wait: Callable[[], T]) -> T:
-        """What `wait` returns, which blocks until there is something to do. With a loop it does so in another
-        thread."""
-        return wait() if self._loop is None else self._loop.run(_aside(wait))
-
-    def close(self) -> None:
-        if self._loop is not None:
-            self._loop.close()
-
-
-async def _await(result: Any) -> Any:
-    return await result
-
-
-async def _aside(wait: Callable[[], T]) -> T:
-    waiting = asyncio.get_running_loop().run_in_executor(None, wait)
-    while not waiting.done():
-        with suppress(asyncio.CancelledError):  # user code may cancel all tasks; this is none of its tasks
-            await asyncio.wait([waiting])
-    return waiting.result()
 
 
 PROCESSOR_FAILED = "ProcessorFailed"

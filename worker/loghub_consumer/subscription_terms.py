@@ -1,14 +1,15 @@
 """What a consumer and the log service agree on in a subscription: its settings, what errors mean, and which
 logs an answer has."""
 
-from loghub.client.port import MAX_PULL_BYTES, LogHub
+from loghub.client.port import LogHub
 from loghub.contract.worker import WorkerReason
 from loghub.wire.cursor import decode as decode_cursor
 from loghub.wire.errors import Code, ExtensionMissing, LogHubError, LogHubException
-from loghub.wire.loggroup import split
+from loghub.wire.loggroup import MAX_PULL_BYTES, split
 from loghub.wire.subscriptions import DeliveredGroup, Exchanged, SubscriptionSpec, SubscriptionSummary
 from loghub_consumer.batch import count_logs
-from loghub_consumer.log_service import ReportedError, rejects_content, to_reported_error
+from loghub_consumer.errors import rejects_content
+from loghub_consumer.log_service import ReportedError, to_reported_error
 from loghub_consumer.settings import ConsumerSettings
 from loghub_consumer.unacknowledged import Unsettled
 

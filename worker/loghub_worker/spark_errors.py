@@ -1,24 +1,9 @@
-"""Errors of Spark as Python sees them: which types they have, and their causes in the JVM; and the error of a
-Spark cluster that a worker cannot use."""
+"""Errors of Spark as Python sees them: which types they have, and their causes in the JVM."""
 
 from contextlib import suppress
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
-
-from loghub.contract.worker import WorkerReason
-
-UNAVAILABLE = WorkerReason.SPARK_MASTER_UNAVAILABLE.value
-NO_EXECUTORS = WorkerReason.NO_EXECUTORS.value
-
-
-class ClusterError(Exception):
-    """The cluster cannot be used: a reason of `WorkerReason`, and a sentence."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 # The errors of a call while Spark's JVM exits, and afterwards.

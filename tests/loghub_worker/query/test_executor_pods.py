@@ -8,6 +8,7 @@ import pytest
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import KUBERNETES, ExecutorSettings, WorkerConfig
 from loghub_consumer.errors import FatalError
+from loghub_worker.cluster_error import ClusterError
 from loghub_worker.query import spark_session
 from loghub_worker.query.executor_pods import ExecutorPods, executor_conf, why_not_running
 from loghub_worker.query.spark_session import (
@@ -17,7 +18,6 @@ from loghub_worker.query.spark_session import (
     spark_settings,
     start_spark,
 )
-from loghub_worker.spark_errors import ClusterError
 from tests.loghub_worker.query.test_spark_master import FakeSession
 from tests.loghub_worker.support import worker_config
 

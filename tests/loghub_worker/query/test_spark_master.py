@@ -9,6 +9,7 @@ import pytest
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import LOCAL_MASTER, PythonPipeline, WorkerConfig
 from loghub_consumer.errors import FatalError
+from loghub_worker.cluster_error import ClusterError
 from loghub_worker.query import spark_session
 from loghub_worker.query.spark_session import (
     cluster_settings,
@@ -18,7 +19,6 @@ from loghub_worker.query.spark_session import (
     start_spark,
 )
 from loghub_worker.sink.batch_sink import require_rows
-from loghub_worker.spark_errors import ClusterError
 from tests.loghub_worker.support import worker_config
 
 CLUSTER = "spark://master:7077"

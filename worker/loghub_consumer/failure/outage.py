@@ -10,8 +10,7 @@ import gzip
 from http import HTTPStatus
 
 from loghub.wire.errors import LogHubException
-from loghub_consumer.errors import text_of
-from loghub_consumer.log_service import rejects_content
+from loghub_consumer.errors import rejects_content, text_of
 
 # Errors of a file system about a name or an argument, which a processor may have from a log. All other errors
 # of the operating system concern its disk, its network or this process.

@@ -44,7 +44,7 @@ from loghub_consumer.processes.messages import (
 )
 from loghub_consumer.processes.trackers import ChildTracker, TrackerCalls
 from loghub_consumer.processor import Listener, NotAssignedError, Processor, ProcessorFactory, ShardControl
-from loghub_consumer.shard_runner import UserCalls
+from loghub_consumer.user_calls import UserCalls
 from loghub_consumer.user_code import import_named, user_message
 
 

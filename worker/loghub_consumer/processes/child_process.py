@@ -47,7 +47,7 @@ from loghub_consumer.processes.messages import (
     TrackerAnswer,
     TrackerCall,
 )
-from loghub_consumer.processes.trackers import SessionTrackers, may_block
+from loghub_consumer.processes.session_trackers import SessionTrackers, may_block
 from loghub_consumer.shard_runner import RemoteError
 
 log = structlog.get_logger()

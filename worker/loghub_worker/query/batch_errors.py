@@ -14,15 +14,13 @@ from py4j.protocol import Py4JNetworkError
 
 from loghub.contract.worker import WorkerReason
 from loghub.wire.errors import LogHubException
-from loghub_consumer.errors import first_lines
+from loghub_consumer.errors import REJECTED_CONTENT, first_lines, rejects_content
 from loghub_consumer.failure import outage
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.log_service import (
     PIPELINE_FAILED,
-    REJECTED_CONTENT,
     ReportedError,
     reason_of_code,
-    rejects_content,
     to_reported_error,
 )
 from loghub_consumer.reading.answers import ShortReadError

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from loghub.contract.worker import CONTAINER, ENV_CLASS_ARCHIVE, LABEL_OF_WORKER, ExecutorSettings
-from loghub_worker.spark_errors import UNAVAILABLE, ClusterError
+from loghub_worker.cluster_error import UNAVAILABLE, ClusterError
 
 ARGUMENT = "executor"
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"

@@ -38,11 +38,12 @@ from loghub.contract.worker import (
     is_workers_own,
 )
 from loghub_consumer.errors import FatalError, first_lines
+from loghub_worker.cluster_error import NO_EXECUTORS, UNAVAILABLE, ClusterError
 from loghub_worker.query import executor_pods
 from loghub_worker.query.executor_pods import ExecutorPods
 from loghub_worker.sink.files.executor_files import FilesDataSource
 from loghub_worker.source import GroupDataSource
-from loghub_worker.spark_errors import NO_EXECUTORS, SPARK_ERRORS, UNAVAILABLE, ClusterError, java_causes
+from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
 
 log = structlog.get_logger()
 

@@ -40,6 +40,7 @@ from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.shard_manager import ShardManager
 from loghub_consumer.membership.shared_membership import SharedState
 from loghub_consumer.reading.shard_reader import ReadCount
+from loghub_worker.cluster_error import ClusterError
 from loghub_worker.metrics import Counter, failure_counters
 from loghub_worker.query.batch_counts import BatchCounts, ComputedRows, plan_of_batch, ranges_read
 from loghub_worker.query.batch_errors import failure_of, is_outage, may_need_restart, query_error
@@ -50,7 +51,7 @@ from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore.sink import FORMAT
 from loghub_worker.source import batch_token
-from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS, ClusterError
+from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS
 
 log = structlog.get_logger()
 

@@ -44,6 +44,7 @@ from loghub.wire.cursor import encode as encode_cursor
 from loghub.wire.errors import LogHubError, LogHubException
 from loghub.wire.loggroup import split
 from loghub_consumer.batch_plan import Range
+from loghub_consumer.errors import rejects_content
 from loghub_consumer.log_groups import (
     CONTENTS,
     HASH_KEY,
@@ -66,7 +67,6 @@ from loghub_consumer.log_service import (
     PIPELINE_FAILED,
     LogServiceAddress,
     put_log_group,
-    rejects_content,
     shared_client,
     shared_shard_keys,
     to_reported_error,
