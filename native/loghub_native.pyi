@@ -60,6 +60,14 @@ def stored_group(body: bytes, raw_size: int, most_logs: int) -> tuple[int, bytes
     """The number of logs and the stored form of a log group that came as an LZ4 block; None for one that only
     the Python implementation can judge, that has no logs, or more than ``most_logs``."""
 
+def whole_records(window: bytes, at: int, mark_bytes: int, most: int) -> list[tuple[int, int, int, bytes]]:
+    """Cursor, time of receipt, number of logs and log group of each of at most ``most`` records that follow
+    each other from ``at`` on, up to the first one that only the Python implementation can judge."""
+
+def lz4_list(groups: list[bytes]) -> tuple[bytes, int] | None:
+    """The LogGroupList of these stored groups as an LZ4 block, and its size without compression; None for
+    groups that only the Python implementation can join."""
+
 class PutRequest:
     """A PutLogs request that is complete, and not yet authenticated."""
 

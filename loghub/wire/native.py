@@ -25,6 +25,13 @@ StoredGroup = Callable[[bytes, int, int], tuple[int, bytes] | None]
 # An HTTP request, and the maxima of headers and of bytes of a head -> a PutLogs with a signature of version 1
 # and a log group in LZ4 that is complete; None for any other request, which only Python can judge.
 ReadPutRequest = Callable[[bytes, int, int], "PutRequest | None"]
+# Bytes of a segment, where a record begins, how many bytes end each, and the most records -> cursor, time
+# of receipt, number of logs and stored form of the log group of each record, up to the first one that only
+# Python can judge.
+WholeRecords = Callable[[bytes, int, int, int], list[tuple[int, int, int, bytes]] | None]
+# Log groups in their stored form -> their list as an LZ4 block, and its size without compression; None for
+# groups that only Python can join.
+Lz4List = Callable[[list[bytes]], tuple[bytes, int] | None]
 # Some LogGroupLists, keys, and whether the contents are wanted -> their columns; None for lists that only
 # Python can judge.
 DecodeLists = Callable[[list[bytes], list[str], bool], "DecodedLists | None"]
@@ -73,6 +80,8 @@ try:
     count_logs: CountLogs = loghub_native.count_logs
     stored_group: StoredGroup = loghub_native.stored_group
     put_request: ReadPutRequest = loghub_native.put_request
+    whole_records: WholeRecords = loghub_native.whole_records
+    lz4_list: Lz4List = loghub_native.lz4_list
     decode_lists: DecodeLists = loghub_native.decode_lists
     entries_of: EntriesOf = loghub_native.entries_of
     slots_of_keys: SlotsOfKeys = loghub_native.slots_of_keys
@@ -84,5 +93,6 @@ try:
 # The wheel is missing, or belongs to an older checkout and lacks a function
 except (ImportError, AttributeError):
     records_of = count_logs = stored_group = put_request = decode_lists = left_to_python
+    whole_records = lz4_list = left_to_python
     entries_of = slots_of_keys = slots_of_fields = logs_of_batch = acked_entries = frames_of = left_to_python
     is_installed = False

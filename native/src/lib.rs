@@ -13,6 +13,7 @@ mod loggroup;
 mod lz4;
 mod message_frames;
 mod protobuf;
+mod pull;
 mod pulsar;
 mod put;
 mod put_head;
@@ -72,6 +73,8 @@ mod loghub_native {
     use super::pulsar::{
         acked_entries, entries_of, frames_of, logs_of_batch, slots_of_fields, slots_of_keys,
     };
+    #[pymodule_export]
+    use super::pull::{lz4_list, whole_records};
     #[pymodule_export]
     use super::put::stored_group;
     #[pymodule_export]

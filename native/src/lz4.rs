@@ -1,6 +1,8 @@
 //! LZ4 blocks of PutLogs: whether every decoder accepts one, and where its last sequence begins, as
 //! `loghub/wire/compression.py` finds it by trying. https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 
+use std::ops::Range;
+
 const LONG: usize = 15; // in a token: more bytes of the length follow
 const MIN_COPY: usize = 4;
 const LAST_LITERALS: usize = 5; // "The last 5 bytes of input are always literals"
@@ -34,6 +36,12 @@ pub fn last_sequence(block: &[u8], raw_size: usize) -> Option<usize> {
         }
         at = next;
     }
+}
+
+/// Where the literals of the sequence at `at` are.
+pub fn literals_at(block: &[u8], at: usize) -> Option<Range<usize>> {
+    let (literals, begin) = length(block, at + 1, usize::from(*block.get(at)? >> 4))?;
+    Some(begin..begin.checked_add(literals)?)
 }
 
 /// A length that begins in a token, and what follows its last byte.

@@ -12,10 +12,11 @@ follows a large one begins as large.
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from loghub.wire import native
 from loghub_service.errors import ServiceFault, WriteFailed, is_disk_full
 from loghub_service.ports import Disk, File
 from loghub_service.storage import segment_format
@@ -322,18 +323,20 @@ def scan(segment: Segment, *, cursor: int, end_cursor: int) -> Iterator[Entry]:
         return
     reader = _WindowReader(file, segment.path)
     offset, logs_before = mark.offset, mark.logs_before
-    for _ in range(mark.cursor, end_cursor):
-        header, group = reader.read(offset)
-        if header.cursor >= cursor:
-            yield Entry(
-                cursor=header.cursor,
-                received_us=header.received_us,
-                logs=header.logs,
-                logs_before=logs_before,
-                group=group,
-            )
-        logs_before += header.logs
-        offset += segment.layout.stored_bytes(header.length)
+    left = end_cursor - mark.cursor
+    while left > 0:
+        for of_record, received_us, logs, group in reader.read(offset, segment.layout, most=left):
+            if of_record >= cursor:
+                yield Entry(
+                    cursor=of_record,
+                    received_us=received_us,
+                    logs=logs,
+                    logs_before=logs_before,
+                    group=group,
+                )
+            logs_before += logs
+            offset += segment.layout.stored_bytes(len(group))
+            left -= 1
 
 
 class _WindowReader:
@@ -344,8 +347,13 @@ class _WindowReader:
         self._window, self._base = b"", 0
         self._next_window_bytes = _FIRST_WINDOW_BYTES
 
-    def read(self, offset: int) -> tuple[segment_format.RecordHeader, bytes]:
-        """The record at ``offset``. Raises LogDamaged unless it is complete and its CRC matches."""
+    def read(self, offset: int, layout: Layout, *, most: int) -> Iterable[tuple[int, int, int, bytes]]:
+        """Cursor, time of receipt, number of logs and group of the record at ``offset``, and of some of the
+        records after it. Raises LogDamaged unless the first one is complete and its CRC matches."""
+        at = offset - self._base
+        return native.whole_records(self._window, at, len(layout.end_mark), most) or (self._read_one(offset),)
+
+    def _read_one(self, offset: int) -> tuple[int, int, int, bytes]:
         try:
             header = self._load(offset)
             if header is None:
@@ -353,7 +361,8 @@ class _WindowReader:
             segment_format.check(self._window, offset - self._base, header)
         except DamagedRecord as error:
             raise LogDamaged(f"{self._path} at {offset}: {error}") from error
-        return header, segment_format.group_bytes(self._window, offset - self._base, header)
+        group = segment_format.group_bytes(self._window, offset - self._base, header)
+        return header.cursor, header.received_us, header.logs, group
 
     def _load(self, offset: int) -> segment_format.RecordHeader | None:
         """Move the window so that it contains the whole record at ``offset``; return the record's header."""

@@ -37,7 +37,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from loghub.wire import compression
+from loghub.wire import compression, native
 from loghub.wire import compression as lz4_joining
 from loghub.wire.compression import Block, Compression, Literals, Packed
 from loghub.wire.errors import MalformedCompression
@@ -157,6 +157,9 @@ def packed_list(stored: bytes) -> Packed:
 def lz4_list(stored: Iterable[bytes]) -> tuple[bytes, int]:
     """The LogGroupList of these stored groups as an LZ4 block, and its size without compression. Raises
     LogDamaged."""
+    stored = list(stored)
+    if (joined := native.lz4_list(stored)) is not None:
+        return joined
     parts: list[Block | Literals] = []
     plain = bytearray()  # what is not compressed yet
     total = 0
