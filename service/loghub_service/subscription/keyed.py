@@ -8,11 +8,22 @@ logs of its key that were out as well, and a log with a delay lets later logs pa
 """
 
 import heapq
+from dataclasses import dataclass, field
 
 from loghub_service.subscription.events import ActiveChange
 from loghub_service.subscription.shared import LAST, Member, SharedQueue, is_last
 from loghub_service.subscription.slots import SlotOwners
 from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft
+
+
+@dataclass(slots=True, eq=False)
+class DealtLogs:
+    """What one dispatch deals to a consumer, and for how many more logs the consumer has room."""
+
+    member: Member
+    room: int
+    positions: list[int] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
 
 
 class KeyedQueue(SharedQueue):
@@ -133,51 +144,49 @@ class KeyedQueue(SharedQueue):
 
     def dispatch(self, draft: DispatchDraft) -> None:
         self.wake(draft.now)
-        dealt: dict[int, tuple[Member, list[int], list[int]]] = {
-            number: (member, [], [])
-            for number, member in self.members.items()
-            if member.room(draft.limits) > 0
+        if not self.has_supply:
+            return
+        dealt = {
+            member.consumer.number: DealtLogs(member, member.room(draft.limits))
+            for member in self.hungry(draft.limits)
         }
-        for number in list(dealt):
-            self._deal_waiting(number, dealt, draft)
+        for number, one in dealt.items():
+            if self.ready[number]:
+                self._deal_waiting(one, draft)
         self._deal_new(dealt, draft)
-        for member, positions, values in dealt.values():
-            self._deliver(member, positions, values, draft)
+        for one in dealt.values():
+            self._deliver(one.member, one.positions, one.values, draft)
 
-    def _deal_waiting(
-        self,
-        number: int,
-        dealt: dict[int, tuple[Member, list[int], list[int]]],
-        draft: DispatchDraft,
-    ) -> None:
+    def _deal_waiting(self, dealt: DealtLogs, draft: DispatchDraft) -> None:
         """Deal what waits for this consumer and may go."""
-        member, positions, values = dealt[number]
-        room, ready = member.room(draft.limits), self.ready[number]
-        while ready and len(positions) < room:
+        ready = self.ready[dealt.member.consumer.number]
+        while ready and dealt.room > 0:
             position, slot = ready[0]
             is_current = self._head(slot) == position  # else it is acknowledged
             if is_current and self.cursor.acked.is_beyond(position, draft.limits.max_ranges):
                 return
             heapq.heappop(ready)
             if is_current:
-                value = self.waiting.pop(position)
-                self.hold(slot, member)
-                positions.append(position)
-                values.append(value)
+                self._deal(dealt, slot, position, self.waiting.pop(position))
                 self._offer(slot)
+
+    def _deal(self, dealt: DealtLogs, slot: int, position: int, value: int) -> None:
+        self.hold(slot, dealt.member)
+        dealt.positions.append(position)
+        dealt.values.append(value)
+        dealt.room -= 1
 
     def hold(self, slot: int, member: Member) -> None:
         holder = self.held.get(slot)
         self.held[slot] = (member, 1 if holder is None else holder[1] + 1)
 
-    def _deal_new(self, dealt: dict[int, tuple[Member, list[int], list[int]]], draft: DispatchDraft) -> None:
+    def _deal_new(self, dealt: dict[int, DealtLogs], draft: DispatchDraft) -> None:
         """What was not read yet. This keeps rule (b): a log that still waits after `_deal_waiting` has an
         owner without room, or one that may not take it, or is beyond the last range, and then a later log of
         its slot waits as well."""
         limits = draft.limits
-        rooms = {number: member.room(limits) - len(done) for number, (member, done, _) in dealt.items()}
-        hungry = sum(room > 0 for room in rooms.values())
-        unread = limits.max_unacked - self.unacked - sum(len(done) for _, done, _ in dealt.values())
+        hungry = sum(one.room > 0 for one in dealt.values())
+        unread = limits.max_unacked - self.unacked - sum(len(one.positions) for one in dealt.values())
         while hungry and unread > 0 and len(self.waiting) < limits.look_ahead:
             piece = self.cursor.piece(unread, draft)
             if piece is None or self.cursor.acked.is_beyond(piece[1], limits.max_ranges):
@@ -192,15 +201,16 @@ class KeyedQueue(SharedQueue):
                 owner = self.owners.owner(slot)
                 if has_times and self.is_held_back(entry, position, draft.now):
                     pass
-                elif owner is None or rooms.get(owner, 0) <= 0 or not self._may_take(slot, owner):
+                elif (
+                    owner is None
+                    or (one := dealt.get(owner)) is None
+                    or one.room <= 0
+                    or not self._may_take(slot, owner)
+                ):
                     self._wait(position, value)
                 else:
-                    member, positions, values = dealt[owner]
-                    self.hold(slot, member)
-                    positions.append(position)
-                    values.append(value)
-                    rooms[owner] -= 1
-                    hungry -= rooms[owner] == 0
+                    self._deal(one, slot, position, value)
+                    hungry -= one.room == 0
                 position += 1
             unread -= position - first
             self.cursor.pass_to(position, draft)

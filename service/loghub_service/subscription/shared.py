@@ -7,7 +7,7 @@ acknowledged.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loghub.domain.log_position import INDEX_MASK, group_end
@@ -81,9 +81,11 @@ class SharedQueue:
     # -- consumers
 
     def join(self, consumer: AttachedConsumer) -> list[ActiveChange]:
-        self.members[consumer.number] = Member(consumer, self.cursor.shard)
-        in_turn = sorted(self.members.values(), key=lambda member: member.turn)
-        self.members = {member.consumer.number: member for member in in_turn}
+        last = next(reversed(self.members.values()), None)
+        member = self.members[consumer.number] = Member(consumer, self.cursor.shard)
+        if last is not None and member.turn < last.turn:
+            in_turn = sorted(self.members.values(), key=lambda member: member.turn)
+            self.members = {member.consumer.number: member for member in in_turn}
         return []
 
     def leave(self, consumer: AttachedConsumer) -> list[ActiveChange]:
@@ -233,7 +235,14 @@ class SharedQueue:
     # -- delivery
 
     def wants(self, limits: SubscriptionLimits) -> bool:
-        return any(member.room(limits) > 0 for member in self.members.values())
+        return next(self.hungry(limits), None) is not None
+
+    def hungry(self, limits: SubscriptionLimits) -> Iterator[Member]:
+        """The members that may get a log, in the order of their turns. There may be a thousand, so each that
+        has no permits is passed without a call."""
+        for member in self.members.values():
+            if member.consumer.permits > 0 and member.room(limits) > 0:
+                yield member
 
     def deadline(self) -> float | None:
         while self.timers:
@@ -246,6 +255,11 @@ class SharedQueue:
     def has_unowned(self) -> bool:
         return False
 
+    @property
+    def has_supply(self) -> bool:
+        """Whether a log may be there to be dealt: without one, the consumers need not be looked at."""
+        return bool(self.waiting or self.cursor.window)
+
     def wake(self, now: float) -> None:
         """Let go what has waited for its time."""
         while (until_s := self.deadline()) is not None and until_s <= now:
@@ -256,7 +270,7 @@ class SharedQueue:
     def dispatch(self, draft: DispatchDraft) -> None:
         self.wake(draft.now)
         limits = draft.limits
-        ready = [member for member in self.members.values() if member.room(limits) > 0]
+        ready = list(self.hungry(limits)) if self.has_supply else []
         while ready:
             turn = [m for m in ready if m.consumer.priority == ready[0].consumer.priority]
             later = next((i for i, member in enumerate(turn) if member.turn > self.served), 0)

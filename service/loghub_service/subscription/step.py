@@ -150,13 +150,16 @@ def _refuse_join(draft: DispatchDraft, event: Join) -> Refusal | None:
         return Refusal.TOO_MANY_CONSUMERS
     if is_keyed and event.slots is not None and not is_legal(event.slots):
         return Refusal.BAD_SLOTS
-    members = [m for shard in shards for m in subscription.shards[shard].members.values()]
+    if event.shards is None:
+        members = [consumer for consumer in subscription.consumers.values() if consumer.shards]
+    else:
+        members = [m for shard in shards for m in subscription.shards[shard].members.values()]
     if event.type is SubscriptionType.EXCLUSIVE and members:
         return Refusal.CONSUMER_BUSY
     if is_keyed:
-        if any((member.slots is None) is not (event.slots is None) for member in members):
+        if {member.slots is None for member in members} - {event.slots is None}:
             return Refusal.CONSUMER_BUSY
-        if any(overlap(event.slots or (), member.slots or ()) for member in members):
+        if event.slots and any(overlap(event.slots, member.slots or ()) for member in members):
             return Refusal.SLOTS_TAKEN
     return None
 

@@ -155,3 +155,12 @@ def test_the_logs_of_a_group_are_counted_and_not_the_positions_up_to_its_end(kin
     assert (cursor.acknowledged, cursor.backlog) == (3, (position_of(3), 5))
     of.apply(Ack(shard=0, runs=[(position_of(1), position_of(2))]))
     assert (cursor.acknowledged, cursor.backlog) == (5, (position_of(3), 3))
+
+
+def test_a_consumer_whose_shard_is_gone_excludes_nobody() -> None:
+    of = DrivenSubscription(EXCLUSIVE, plain(1), plain(1))
+    first = Join(consumer=1, name="1", type=EXCLUSIVE, shards=(0,))
+    assert of.apply(first).refusal is None
+    assert attach(of, 2) is Refusal.CONSUMER_BUSY
+    of.apply(SubscribedShards(shards={1: ShardStart(end=position_of(1))}))
+    assert attach(of, 2) is None
