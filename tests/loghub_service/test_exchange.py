@@ -12,9 +12,11 @@ import pytest
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionState, SubscriptionType
 from loghub.wire.subscriptions import Exchange, LeaseGrain, Nack
+from loghub_service.api import exchange
 from loghub_service.retention import Retention
 from loghub_service.settings import Limits
 from loghub_service.subscription.events import Join, LeaveSubscription
+from loghub_service.subscription.state import SubscriptionLimits
 from tests.loghub_service.exchanges import (
     SUBSCRIPTION,
     SUBSCRIPTIONS,
@@ -292,6 +294,24 @@ def test_a_second_exclusive_consumer_and_another_type_are_refused(tmp_path: Path
         other = SubscribedConsumer(service, "two", SHARED)
         await service.ok("DELETE", SUBSCRIPTION)
         assert await other.code() == "SubscriptionNotExist"
+
+    run(tmp_path, scenario)
+
+
+def test_the_refusal_of_one_consumer_too_many_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(service: InProcess) -> None:
+        await subscribed(service, SHARED)
+        service.engine.subscriptions.limits = SubscriptionLimits(max_consumers=2)
+        for name in ("one", "two"):
+            await SubscribedConsumer(service, name, SHARED).exchange()
+        for words in ("stop some", "wait until the leases"):
+            reply = await SubscribedConsumer(service, "three", SHARED).begin().reply()
+            assert reply is not None
+            assert reply.code == "SubscriptionQuotaExceed"
+            assert words in reply.body.decode()
+            monkeypatch.setattr(exchange, "_MAX_SESSIONS", 2)
 
     run(tmp_path, scenario)
 

@@ -73,6 +73,10 @@ _SESSION_DIGITS = 24  # hexadecimal: nobody guesses the session of another
 _MAX_NONCE = 64  # characters; our client sends 24
 _MAX_NUMBER = 1 << 53  # above, numbers are not exact in every client
 _MAX_SESSIONS = 20_000  # of the service: one that is idle takes a few kilobytes
+_TOO_MANY_SESSIONS = (
+    f"the service has {_MAX_SESSIONS} consumers over HTTP, which is the most: stop some, or wait until the "
+    "leases of consumers that are gone are over"
+)
 _BACKLOG_S = 1.0  # between two counts for a session
 # An acknowledgment of a range is applied group by group.
 _MAX_GROUPS = 100_000
@@ -157,7 +161,7 @@ def _session(engine: Engine, found: FoundSubscription, wanted: Exchange) -> Leas
             f"consumer {wanted.consumer} has a session that lives until its {known.lease_s:g} s are over",
         )
     if len(engine.sessions) >= _MAX_SESSIONS:
-        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, f"the service has {_MAX_SESSIONS} sessions, the most")
+        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, _TOO_MANY_SESSIONS)
     return _join(engine, found, wanted, now_s)
 
 
@@ -187,7 +191,7 @@ def _join(engine: Engine, found: FoundSubscription, wanted: Exchange, now_s: flo
             ),
         )
     if refusal is Refusal.TOO_MANY_CONSUMERS:
-        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, "the subscription has the most consumers")
+        raise failure(Code.SUBSCRIPTION_QUOTA_EXCEED, "the subscription has the most consumers: stop some")
     if refusal is Refusal.BAD_SLOTS:
         raise failure(Code.PARAMETER_INVALID, "ranges of slots lie in 0 to 65535 and do not overlap")
     if refusal is not None:

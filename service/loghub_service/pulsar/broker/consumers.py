@@ -64,7 +64,10 @@ _REFUSALS = {
         ServerError.CONSUMER_ASSIGN_ERROR,
         "hash ranges lie in 0 to 65535 and do not overlap; a consumer with sticky keys has one at least",
     ),
-    Refusal.TOO_MANY_CONSUMERS: (ServerError.CONSUMER_BUSY, "the subscription has the most consumers"),
+    Refusal.TOO_MANY_CONSUMERS: (
+        ServerError.CONSUMER_BUSY,
+        "the subscription has the most consumers that a shard may have: close some",
+    ),
 }
 
 
