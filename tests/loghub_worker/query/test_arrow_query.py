@@ -136,9 +136,9 @@ REFUSED = {
     "SELECT k FROM logs LATERAL VIEW explode(contents) AS k, v": "Generate",
     "SELECT current_timestamp() AS t FROM logs": "the current time, user or database",
     "SELECT * FROM logs WHERE current_user() = __topic__": "the current time, user or database",
-    "SELECT * FROM logs WHERE __time__ > 'today'": "a time beside a word for the current time",
-    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time beside a word for the current time",
-    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time beside a word for the current time",
+    "SELECT * FROM logs WHERE __time__ > 'today'": "a time with a word for the current time",
+    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time with a word for the current time",
+    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time with a word for the current time",
     "SELECT * FROM logs WHERE __time__ > concat('tod', 'ay')": "a time computed of constants",
 }
 
@@ -218,7 +218,7 @@ def test_a_cast_fails_for_the_log_for_which_it_fails_in_spark(spark: SparkSessio
 SKIPPED = {
     f"SELECT {A} FROM logs WHERE {STRICT} > 1 AND {B} = 'x'": "a CAST that is not the last condition",
     f"SELECT {A} FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST that is not the last condition",
-    f"SELECT * FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST beside IS NOT NULL",
+    f"SELECT * FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST next to IS NOT NULL",
     f"SELECT * FROM logs WHERE {B} = 'x' AND {STRICT} > 1": "a CAST after a condition",
     f"SELECT {A} FROM logs WHERE {B} = 'x' AND {STRICT} > 1": "a CAST after a condition",
     f"SELECT {A} FROM logs WHERE {B} IN ('x', 'y') AND {STRICT} > 1": "a CAST after a condition",

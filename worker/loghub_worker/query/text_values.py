@@ -159,7 +159,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 def _offset_s(zone: datetime.tzinfo, year: int, days: int, time: datetime.time) -> int:
     """The offset of a zone at a local time. In an hour that does not exist, or exists twice, the offset from
-    before counts. Before the year 1 and after 9999 the zone has the rules of the years beside these."""
+    before counts. Before the year 1 and after 9999 the zone has the rules of the years next to these."""
     shift = 0
     if year > datetime.MAXYEAR - 1:
         shift = -((year - datetime.MAXYEAR + 1) // _CYCLE_YEARS + 1)
