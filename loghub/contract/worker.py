@@ -237,6 +237,7 @@ class OnFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_letter: DeadLetterLogstore | DeadLetterFolder | None = None
 
 
+Engine = Literal["Auto", "Spark"]
 LOCAL_MASTER = "local[*]"  # in the worker's own pod, on `WorkerConfig.cores`
 # In pods that Spark makes next to the worker's. No other address: the worker sends its token there.
 KUBERNETES = "k8s://https://kubernetes.default.svc"
@@ -265,6 +266,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     trigger_interval_s: float  # from the start of a micro-batch to the next, unless log groups are waiting
     pipeline: Pipeline
     per_batch: bool = False  # whether the pipeline may compute results of each micro-batch, such as GROUP BY
+    engine: Engine = "Auto"  # what computes the rows: Arrow where that gives what Spark does, or always Spark
     stateful: bool = False  # whether the pipeline keeps state across micro-batches, in the state directory
     reset: str = ""  # the last reset of checkpoints, if stateful: the state before it is of no use
     sink: Sink
@@ -510,3 +512,5 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: list[IncompleteState] = []
     state: KeptState | None = None  # of a stateful pipeline, once it has had a batch
     processes: list[ProcessProgress] = []  # of a worker whose pipeline is a processor
+    engine: str = ""  # what computes the rows, Arrow or Spark; "" while that is not known
+    why_spark: str = ""  # why not Arrow

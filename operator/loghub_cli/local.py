@@ -92,15 +92,43 @@ def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
         status = read_status(folder)
         if status is None:
             reason, message = last_words(folder) or ("", "")
-            yield _worker(name, "starting" if not message else "ended", [], None, reason, message)
+            ended = ShownWorker("ended" if message else "starting", reason=reason, message=message)
+            yield _worker(name, ended)
             continue
-        held = sorted(shard.shard for shard in status.shards)
-        yield _worker(name, status.phase, held, status.rows_written, status.reason, status.message)
+        why = f" ({' '.join(status.why_spark.split())})" if status.why_spark else ""
+        report = ShownWorker(
+            status.phase,
+            shards=sorted(shard.shard for shard in status.shards),
+            rows=status.rows_written,
+            engine=f"{status.engine}{why}" or None,
+            reason=status.reason,
+            message=status.message,
+        )
+        yield _worker(name, report)
 
 
-def _worker(name: str, phase: str, shards: list[int], rows: int | None, reason: str, message: str) -> Record:
-    said = ": ".join(part for part in (reason, " ".join(message.split())) if part)
-    return {"worker": name, "phase": phase, "shards": shards, "rows": rows, "says": said or None}
+@dataclass(frozen=True, slots=True)
+class ShownWorker:
+    """What is known of a worker. `engine` computes its rows."""
+
+    phase: str
+    shards: Sequence[int] = ()
+    rows: int | None = None
+    engine: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+def _worker(name: str, report: ShownWorker) -> Record:
+    said = ": ".join(part for part in (report.reason, " ".join(report.message.split())) if part)
+    return {
+        "worker": name,
+        "phase": report.phase,
+        "shards": list(report.shards),
+        "rows": report.rows,
+        "engine": report.engine,
+        "says": said or None,
+    }
 
 
 def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:

@@ -51,7 +51,16 @@ def test_without_a_process_nothing_runs_and_the_lag_is_of_a_time(
 def test_each_worker_that_should_run_says_what_is_wrong(tmp_path: Path) -> None:
     shown = group(tmp_path, is_up=True)
     reports = {
-        0: worker_status(shard(4), shard(1), rows_written=7, reason="PipelineFailed", message=CAST),
+        0: worker_status(
+            shard(4),
+            shard(1),
+            rows_written=7,
+            reason="PipelineFailed",
+            message=CAST,
+            engine="Spark",
+            why_spark="rlike\n in column 3",
+        ),
+        2: worker_status(engine="Arrow"),
         3: worker_status(),  # of a worker that was taken away
     }
     for ordinal, report in reports.items():
@@ -62,16 +71,11 @@ def test_each_worker_that_should_run_says_what_is_wrong(tmp_path: Path) -> None:
     ended.folder.mkdir(parents=True)
     ended.last_words.write_text("InvalidPipeline: no such column")
     said = "PipelineFailed: [CAST_INVALID_INPUT] The value 'abc' of the type"
-    assert worker_rows(shown) == [
-        {"worker": "access-0", "phase": "running", "shards": [1, 4], "rows": 7, "says": said},
-        {
-            "worker": "access-1",
-            "phase": "ended",
-            "shards": [],
-            "rows": None,
-            "says": "InvalidPipeline: no such column",
-        },
-        {"worker": "access-2", "phase": "starting", "shards": [], "rows": None, "says": None},
+    heads = ("worker", "phase", "shards", "rows", "engine", "says")
+    assert [tuple(row[head] for head in heads) for row in worker_rows(shown)] == [
+        ("access-0", "running", [1, 4], 7, "Spark (rlike in column 3)", said),
+        ("access-1", "ended", [], None, None, "InvalidPipeline: no such column"),
+        ("access-2", "running", [], 0, "Arrow", None),
     ]
 
 

@@ -52,12 +52,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SHARDS = 2
 HASH_KEYS = {0: LOWER, 1: UPPER}
-# Rows move between executors, so each of them is computed by a task that has not read it.
 COLUMNS = """
-SELECT /*+ REPARTITION(3) */ contents['id'] AS id, concat('> ', contents['line']) AS line,
+SELECT {hint} contents['id'] AS id, concat('> ', contents['line']) AS line,
   contents['no'] AS missing, __topic__, __source__, __tags__['kind'] AS kind, __shard__, __cursor__, __index__
 FROM logs
 """
+# Rows move between executors, so each of them is computed by a task that has not read it; or each task writes
+# the rows that it has read.
+HINTS = {"Spark": "/*+ REPARTITION(3) */", "Arrow": ""}
 CAST = """
 SELECT contents['id'] AS id, CAST(contents['status'] AS INT) AS status, CAST(__cursor__ % 3 AS INT) AS part
 FROM logs
@@ -185,17 +187,21 @@ def expected_rows(client: HttpLogHub) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.parametrize("engine", HINTS)
 def test_each_log_has_its_columns_and_is_delivered_and_counted_once(
-    driver: SparkDriver, service: ServiceProcess, client: HttpLogHub, name: str, tmp_path: Path
+    driver: SparkDriver, service: ServiceProcess, client: HttpLogHub, name: str, tmp_path: Path, engine: str
 ) -> None:
     producer, sink = Producer(client), tmp_path / "sink"
-    config = config_of(service, ParquetSink(path=str(sink)), pipeline=SqlPipeline(text=COLUMNS))
+    pipeline = SqlPipeline(text=COLUMNS.format(hint=HINTS[engine]))
+    config = config_of(service, ParquetSink(path=str(sink)), pipeline=pipeline)
     with worker_of(driver, service, name, config) as worker:
         for groups in (20, 1):  # one batch with much, and later ones
             for hash_key in HASH_KEYS.values():
                 producer.put(groups=groups, hash_key=hash_key)
             await_saved(driver, client, worker)
         await_counts(driver, worker, {0: 210, 1: 210}, producer.sent.total())
+        assert worker.status is not None
+        assert worker.status.engine == engine, worker.status.why_spark
         worker.end()
     assert Counter(row["id"] for row in rows_of(sink)) == producer.sent
     assert rows_of(sink) == expected_rows(client)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import structs
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -107,6 +108,10 @@ class SourceOptions:
     keys: tuple[str, ...] = ()  # of the contents, which are columns of their own
     roll_bytes: int | None = None  # the size of files that a batch waits for; None: the interval alone counts
     roll_delay_s: float = 0.0  # how long a log group waits for that at most
+    # `SourceWriting.to_text`: the rows of the query are written as files where they are read, and manifests
+    # are yielded; empty: rows are yielded.
+    writing: str = ""
+    token: str = ""  # of this start of the query; a batch's own token begins with it
     levels: bool = False  # whether no shard is read ahead of another (a stateful pipeline)
     client: ClientKind = "http"  # of the log service
     # Id of the accumulator for the counts of what is read; None: nothing is counted.
@@ -146,10 +151,24 @@ class SourceOptions:
         return SourceOptions(**(fields | lists))
 
 
+def batch_token(token: str, plan: int) -> str:
+    """The token that names a batch whose source writes its files: the number of the plan is known where it is
+    planned, where it is read, and where it is delivered."""
+    return f"{token}{plan:x}"
+
+
 def copied_schema() -> pa.Schema:
     """The schema of a source that copies: for each range the number of logs in the log groups that it
     copied."""
     return pa.schema([pa.field(COPIED_LOGS, pa.int64())])
+
+
+MANIFEST = "manifest"  # the only column of a source that writes: of each task one `task_files.Manifest`
+
+
+def manifest_schema() -> pa.Schema:
+    """The schema of a source that writes the files of the sink."""
+    return pa.schema([pa.field(MANIFEST, pa.string())])
 
 
 class GroupDataSource(DataSource):
@@ -163,8 +182,11 @@ class GroupDataSource(DataSource):
         if "settings" not in self.options:
             return from_arrow_schema(SCHEMA)
         settings = SourceOptions.from_option(self.options["settings"])
-        rows = copied_schema() if settings.copy_to else schema_of(settings.selection)
-        return from_arrow_schema(rows)
+        if settings.copy_to:
+            return from_arrow_schema(copied_schema())
+        if settings.writing:
+            return from_arrow_schema(manifest_schema())
+        return from_arrow_schema(schema_of(settings.selection))
 
     # Spark passes the schema under exactly this name.
     def streamReader(self, schema: StructType) -> "GroupStreamReader":  # noqa: ARG002, N802
@@ -323,15 +345,35 @@ class GroupStreamReader(DataSourceStreamReader):
         if self.options.copy_to:
             yield from self._copy(partition)
             return
+        if self.options.writing:
+            yield from self._write(partition)
+            return
         counts: dict[Range, ReadCount] = {}
-        yield from read_ranges(
+        yield from self._rows(partition, self.options.selection, counts)
+        self._report_counts(counts)
+
+    def _rows(
+        self, partition: GroupRangePartition, selection: Selection, counts: dict[Range, ReadCount]
+    ) -> Iterator[pa.RecordBatch]:
+        return read_ranges(
             shared_client(self.options.address),
             self.options.logstore,
             partition.ranges,
             counted=counts.__setitem__,
-            selection=self.options.selection,
+            selection=selection,
             latest_s=partition.latest_s,
         )
+
+    def _write(self, partition: GroupRangePartition) -> Iterator[pa.RecordBatch]:
+        # It loads the libraries that write files, and most processes of Spark write none.
+        from loghub_worker.sink.files.source_files import SourceWriting
+
+        counts: dict[Range, ReadCount] = {}
+        writing = SourceWriting.from_text(self.options.writing)
+        rows = self._rows(partition, writing.query.selection, counts)
+        manifest = writing.write(batch_token(self.options.token, partition.plan), rows)
+        text = msgspec.json.encode(manifest).decode()
+        yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=manifest_schema())
         self._report_counts(counts)
 
     def _copy(self, partition: GroupRangePartition) -> Iterator[pa.RecordBatch]:

@@ -33,6 +33,7 @@ from loghub_consumer.membership.shard_opening import ShardOpening
 from loghub_consumer.membership.shared_membership import SharedState
 from loghub_consumer.user_code import place_code
 from loghub_worker.metrics import Counter
+from loghub_worker.query.engine import Way, way_of
 from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.spark_session import invalid, start_spark
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
@@ -117,6 +118,7 @@ class WorkerRuntime:
         self._shard_manager: ShardManager | None = None
         self._query_runner: QueryRunner | None = None
         self._ledger: StateLedger | None = None  # of a stateful pipeline
+        self._way: Way | None = None  # of the rows
         self._failed = ReportedError()
         self._starting = False
         self._sink_start = SinkStart(self._wait_at_start, random=chance)
@@ -182,6 +184,7 @@ class WorkerRuntime:
         )
         result = checked_rows(transform, spark, settings)
         self._end_if_stopped()
+        way = self._choose_way(spark, result, sink)
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
@@ -192,7 +195,7 @@ class WorkerRuntime:
         self._shard_manager = self._make_shard_manager(sink, client)
         runner = QueryRunner if self._ledger is None else StatefulQueryRunner
         self._query_runner = runner(
-            replace(settings, selection=transform.selection),
+            replace(settings, selection=transform.selection, writing=way.writing),
             spark,
             self._shared_state,
             self._shard_manager,
@@ -202,12 +205,24 @@ class WorkerRuntime:
         with self._shared_state.use():
             pass  # writes the initial, empty positions
         self._query_runner.start()
-        self._check_sink(partial(sink.check, result))  # while the query warms up
+        if way.writing is None:
+            self._check_sink(partial(sink.check, result))  # while the query warms up
         self._wait_until_warm()
         self._starting = False
         self._shard_manager.start()
         self._heartbeat.start()
         self._group_watch.start()
+
+    def _choose_way(self, spark: SparkSession, result: DataFrame, sink: BatchSink) -> Way:
+        """Choose the way of the rows. For the short one the sink is checked here: that takes no time, and
+        Spark has nothing to warm up for it."""
+        consumer = self._settings.consumer
+        way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
+        log.info(f"the rows are computed by {way.engine}", **({"why_not_arrow": way.why} if way.why else {}))
+        self._way = way
+        if way.writing is not None:
+            self._check_sink(partial(sink.check, result))
+        return way
 
     def _check_sink(self, check: Callable[[], None]) -> None:
         try:
@@ -368,6 +383,8 @@ class WorkerRuntime:
                 readings=self._shard_readings(),
             )
         status = msgspec.structs.replace(status, ignored_settings=list(self._settings.ignored))
+        if (way := self._way) is not None:
+            status = msgspec.structs.replace(status, engine=way.engine, why_spark=way.why)
         return msgspec.structs.replace(status, phase="failed") if self._failed.reason else status
 
     def _shard_readings(self) -> ShardReadings:

@@ -1,5 +1,6 @@
 """The part of the spec that says what a worker does with its logs: ``spec.pipeline``."""
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -46,6 +47,13 @@ class PythonPipeline(UserCode):
     @property
     def entry(self) -> str:
         return self.function
+
+
+class QueryEngine(StrEnum):
+    """What computes the rows of a query."""
+
+    AUTO = "Auto"
+    SPARK = "Spark"
 
 
 COPIES = "has(self.sink) && has(self.sink.logstore) && self.sink.logstore.copy"
@@ -117,6 +125,15 @@ class Pipeline(ApiModel):
             " window functions, joins of logs with logs, and joins and unions that keep rows of another table"
             " therefore give results of each micro-batch, not of all logs. Unless this is true, a worker"
             " refuses such a pipeline with reason InvalidPipeline."
+        ),
+    )
+    engine: QueryEngine = Field(
+        default=QueryEngine.AUTO,
+        description=(
+            "What computes the rows of sql for a sink of files or a Delta table. Auto: Arrow, where logs are"
+            " read and files are written, if the query is one that Arrow computes as Spark does, which costs"
+            " less than half of the CPU time; otherwise Spark. The status and the log of a worker say which,"
+            " and why. Spark: always Spark."
         ),
     )
     stateful: bool = Field(

@@ -63,6 +63,7 @@ def worker_config(
         trigger_interval_s=spec.pipeline.trigger.interval_s,
         pipeline=_pipeline(resource, placement),
         per_batch=spec.pipeline.per_batch,
+        engine=spec.pipeline.engine.value,
         stateful=spec.pipeline.stateful,
         reset=_reset(resource),
         sink=_sink(resource, placement),

@@ -120,6 +120,7 @@ FIELDS: dict[str, tuple[Document, Document, ChangeImpact]] = {
         R,
     ),
     "pipeline.perBatch": ({"pipeline": {"perBatch": True}}, {}, R),
+    "pipeline.engine": ({"pipeline": {"engine": "Spark"}}, {}, R),
     "pipeline.acceptIncompleteState": ({"pipeline": {"acceptIncompleteState": True}}, {}, N),
     # Neither changes while the object exists.
     "pipeline.stateful": ({"pipeline": {"stateful": True}}, {}, R),

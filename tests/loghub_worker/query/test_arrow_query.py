@@ -166,9 +166,9 @@ REFUSED = {
     "SELECT k FROM logs LATERAL VIEW explode(contents) AS k, v": "Generate",
     "SELECT current_timestamp() AS t FROM logs": "the current time, user or database",
     "SELECT * FROM logs WHERE current_user() = __topic__": "the current time, user or database",
-    "SELECT * FROM logs WHERE __time__ > 'today'": "a time next to a word for the current time",
-    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time next to a word for the current time",
-    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time next to a word for the current time",
+    "SELECT * FROM logs WHERE __time__ > 'today'": "a time with a word for the current time",
+    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time with a word for the current time",
+    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time with a word for the current time",
     "SELECT * FROM logs WHERE __time__ > concat('tod', 'ay')": "a time computed of constants",
 }
 

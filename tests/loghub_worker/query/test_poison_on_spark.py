@@ -155,9 +155,16 @@ def test_a_skipped_log_group_is_counted_and_everything_else_is_delivered_once(
     assert delivered(sink) == expected
 
 
-@pytest.mark.parametrize("kind", ["logstore", pytest.param("folder", marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        ("logstore", "Auto"),
+        pytest.param("logstore", "Spark", marks=pytest.mark.deep),
+        pytest.param("folder", "Auto", marks=pytest.mark.deep),
+    ],
+)
 def test_a_dead_lettered_log_group_keeps_its_bytes_and_names_its_origin(
-    spark: SparkSession, service: ServiceProcess, tmp_path: Path, kind: str
+    spark: SparkSession, service: ServiceProcess, tmp_path: Path, kind: str, engine: str
 ) -> None:
     client = prepare(service, shards=2, timeout_s=3)
     client.create_logstore("rejected", shards=1)
@@ -169,7 +176,8 @@ def test_a_dead_lettered_log_group_keeps_its_bytes_and_names_its_origin(
         else DeadLetterFolder(path=str(folder))
     )
     on_failure = OnFailure(policy="DeadLetter", max_attempts=2, dead_letter=target)
-    threads = threads_of(spark, service, config_of(service, sink, on_failure), tmp_path)
+    threads = threads_of(spark, service, config_of(service, sink, on_failure, engine=engine), tmp_path)
+    assert threads.way.engine == {"Auto": "Arrow", "Spark": "Spark"}[engine], threads.way.why
     threads.start()
     try:
         wait_until(lambda: delivered(sink) == ids("before", "after", "other"), "the rest", guard_s=GUARD_S)

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from loghub.clock import SystemClock
-from loghub.contract.worker import WorkerConfig
+from loghub.contract.worker import SqlPipeline, WorkerConfig
 from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.dead_letter import make_dead_letters
 from loghub_consumer.failure.retry_logstore import Origin
@@ -16,10 +16,12 @@ from loghub_consumer.membership.membership import Membership, MembershipTimings
 from loghub_consumer.membership.shard_manager import ParallelTasks, ShardManager
 from loghub_consumer.membership.shard_opening import ShardOpening
 from loghub_consumer.membership.shared_membership import SharedState
+from loghub_worker.query.engine import Way, way_of
 from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.stateful_query import StatefulQueryRunner
 from loghub_worker.query.streaming_query import QueryRunner
-from loghub_worker.query.transform import Transform, make_transform
+from loghub_worker.query.transform import Transform, empty_logs, make_transform
+from loghub_worker.sink.files.source_files import LetsSourceWrite
 from loghub_worker.state.ledger import StateLedger
 from tests.loghub_worker.support import GROUP, LOGSTORE, PROJECT
 
@@ -65,6 +67,10 @@ class WorkerThreads:
             tasks=ParallelTasks(),
         )
         runner = QueryRunner if ledger is None else StatefulQueryRunner
+        self.way = Way(why="the test has a transform of its own")
+        if transform is None:
+            transform = make_transform(config.pipeline, None)
+            self.way = checked_way(spark, config, transform, sink, name)
         self.query_runner = runner(
             QuerySettings(
                 config=config,
@@ -75,11 +81,12 @@ class WorkerThreads:
                 journal=folder / "attempts.json",
                 dead_letters=dead_letters,
                 ledger=ledger,
+                writing=self.way.writing,
             ),
             spark,
             self.shared_state,
             self.shard_manager,
-            transform=transform or make_transform(config.pipeline, None),
+            transform=transform,
             sink=sink,
         )
 
@@ -91,3 +98,13 @@ class WorkerThreads:
         for part in (self.heartbeat, self.shard_manager, self.query_runner):
             part.stop()
             assert part.failure is None
+
+
+def checked_way(spark: SparkSession, config: WorkerConfig, transform: Transform, sink: Any, name: str) -> Way:
+    """The way of the rows, as a worker chooses it."""
+    if not isinstance(config.pipeline, SqlPipeline) or not isinstance(sink, LetsSourceWrite):
+        return Way(why="not looked at")
+    result = transform.check(empty_logs(spark))
+    way = way_of(config, spark, result, sink, consumer=name)
+    sink.check(result)
+    return way

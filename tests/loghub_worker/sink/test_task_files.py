@@ -13,31 +13,24 @@ import pytest
 from pyspark.sql.types import StructType
 
 from loghub.contract.sinks import S3Settings
-from loghub_worker.sink.files.executor_files import (
+from loghub_worker.sink.files.executor_files import FilesWriter, WriterOptions
+from loghub_worker.sink.files.formats import MICROS, MILLIS
+from loghub_worker.sink.files.task_files import (
+    BucketPlace,
     FileOptions,
-    FilesWriter,
     Manifest,
     ParquetOptions,
     TaskFiles,
 )
-from loghub_worker.sink.files.formats import MICROS, MILLIS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def options_of(**settings: Any) -> FileOptions:
     return FileOptions(
-        url="s3://b",
-        s3=S3Settings(),
-        credentials_dir=None,
-        prefix="stage",
+        place=BucketPlace(url="s3://b", s3=S3Settings(), credentials_dir=None),
         parquet=ParquetOptions(compression="none", metadata={}, **settings),
-        partition_by=(),
         target_bytes=1 << 30,
-        max_partitions=None,
-        for_delta=False,
-        even_if_empty=False,
-        manifest="",
     )
 
 
@@ -50,7 +43,10 @@ def test_a_disk_of_an_executor_that_is_full_is_named(tmp_path: Path, monkeypatch
         with Path("/dev/full").open("wb", buffering=0) as full:
             full.write(b"a row")
 
-    wrote = FilesWriter(options_of(timestamps=MICROS), StructType()).write(rows())
+    wrote = FilesWriter(
+        WriterOptions(files=options_of(timestamps=MICROS), prefix="stage", partition_by=(), manifest=""),
+        StructType(),
+    ).write(rows())
     said = msgspec.json.decode(wrote.manifest, type=Manifest)
     assert said.files == []
     assert f"its scratch folder {tmp_path} has no room for a file of rows: " in said.outage
@@ -65,9 +61,9 @@ def test_times_become_milliseconds_as_spark_rounds_them(tmp_path: Path) -> None:
     disk, uploaded = tmp_path / "disk", tmp_path / "uploaded"
     disk.mkdir()
     files = TaskFiles(
-        options_of(timestamps=MILLIS), rows.schema, disk, lambda _, file: shutil.copy(file, uploaded)
+        options_of(timestamps=MILLIS), rows.schema, disk, keep=lambda _, file: shutil.copy(file, uploaded)
     )
-    [written] = files.write([rows])
+    [written] = files.write([("", rows)])
     assert written.rows == len(micros)
     found = pq.read_table(uploaded).column("at")
     assert found.type == pa.timestamp("ms", tz="UTC")

@@ -9,6 +9,7 @@ from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.dead_letter import DeadLetters
 from loghub_consumer.log_service import LogServiceAddress
 from loghub_consumer.reading.decoding import EVERYTHING, Selection
+from loghub_worker.sink.files.source_files import SourceWriting
 from loghub_worker.source import SourceOptions
 from loghub_worker.state.ledger import StateLedger
 
@@ -26,6 +27,7 @@ class QuerySettings:
     dead_letters: DeadLetters | None = None  # if the group's policy is a dead letter
     ledger: StateLedger | None = None  # set if and only if the pipeline is stateful
     selection: Selection = EVERYTHING  # the columns that the transform needs
+    writing: SourceWriting | None = None  # if the source writes the files of the sink
 
     def source_options(self) -> SourceOptions:
         """The options of the data source."""
@@ -43,6 +45,7 @@ class QuerySettings:
             copy_to=copy_target(config),
             columns=self.selection.view,
             keys=self.selection.keys,
+            writing="" if self.writing is None else self.writing.to_text(),
             levels=config.stateful,
             roll_bytes=None if roll is None else roll.target_bytes,
             roll_delay_s=0.0 if roll is None else roll.max_delay_s,

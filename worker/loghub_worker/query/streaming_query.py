@@ -49,6 +49,7 @@ from loghub_worker.query.transform import PipelineError, Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
 from loghub_worker.sink.logstore.sink import FORMAT
+from loghub_worker.source import batch_token
 from loghub_worker.spark_errors import JVM_EXITED, SPARK_ERRORS, ClusterError
 
 log = structlog.get_logger()
@@ -105,8 +106,10 @@ class QueryRunner:
         self._consumer = settings.consumer
         self.counts, self.rows = BatchCounts(spark), ComputedRows(spark)  # tests without Spark replace them
         self._options = settings.source_options()
-        # Executors elsewhere may not see the folder that the sink reads. A copy has no rows.
-        self._counts_rows = is_remote(config) and not self._options.copy_to
+        # Executors elsewhere may not see the folder that the sink reads. A copy has no rows, nor has a source
+        # that writes files, which are found or not.
+        self._counts_rows = is_remote(config) and not (self._options.copy_to or self._options.writing)
+        self._token = ""  # of the running query
         self._stop = threading.Event()
         self._failures = 0  # in a row, of the whole query or of the sink as a whole
         self._own_failures = 0  # the failures among them for which `may_need_restart` is true
@@ -167,7 +170,8 @@ class QueryRunner:
 
     def _start_query(self) -> StreamingQuery:
         shutil.rmtree(self._scratch, ignore_errors=True)
-        options = replace(self._options, counts=self.counts.begin_query())
+        self._token = secrets.token_hex(8)
+        options = replace(self._options, counts=self.counts.begin_query(), token=self._token)
         rows = self._spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
         return (
             rows.writeStream.foreachBatch(self._on_batch)
@@ -310,10 +314,10 @@ class QueryRunner:
         if not self._may_commit(plan):
             self.totals.discarded += 1
             return False
-        batch = self._new_batch()
+        batch = self._new_batch(plan)
         self.counts.begin_batch()
         try:
-            result = self._transform(rows)
+            result = rows if self._options.writing else self._transform(rows)
             written = self._sink.write(self.rows.counted(result) if self._counts_rows else result, batch)
             if self._counts_rows:
                 require_rows(self.rows.number(), written)
@@ -347,8 +351,11 @@ class QueryRunner:
         with suppress(OSError):  # the batch is delivered, and the next one says it again
             self._exchange.write_file_share(FileShare(bytes=self._file_share))
 
-    def _new_batch(self) -> str:
-        return f"{self._consumer}-{secrets.token_hex(8)}"
+    def _new_batch(self, plan: BatchPlan | None = None) -> str:
+        """The name of a batch; of a plan whose files the source writes, the name that the source knows."""
+        known = plan is not None and self._options.writing
+        token = batch_token(self._token, plan.number) if plan is not None and known else secrets.token_hex(8)
+        return f"{self._consumer}-{token}"
 
     def _publish(self, batch: str, plan: BatchPlan, ranges: tuple[Range, ...]) -> bool:
         """Make the batch part of the sink. Returns False if another worker delivers one of its ranges."""

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
 import structlog
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from loghub.atomic_file import sync
 from loghub.contract.sinks import DeltaSink as DeltaSettings
@@ -57,9 +58,17 @@ from loghub_worker.sink.files.exclusive_files import (
     require_folder,
     unlinked_file,
 )
-from loghub_worker.sink.files.executor_files import ExecutorFiles
-from loghub_worker.sink.files.formats import NULL_PARTITION, file_statistics, partitioning
+from loghub_worker.sink.files.executor_files import ExecutorFiles, parquet_options
+from loghub_worker.sink.files.file_sizes import DEFAULT_TARGET_BYTES
+from loghub_worker.sink.files.formats import (
+    NULL_PARTITION,
+    file_statistics,
+    partitioning,
+    require_columns,
+)
+from loghub_worker.sink.files.source_files import SourceFileOptions, collected, try_to_write
 from loghub_worker.sink.files.storage import FOLDER, data_files, writing_to
+from loghub_worker.sink.files.task_files import BucketPlace, FileOptions, FolderPlace, WrittenFile
 from loghub_worker.sink.sink_start import CredentialFiles
 
 log = structlog.get_logger()
@@ -292,11 +301,26 @@ class DeltaTableSink:
         self._shards: dict[int, ShardIncarnation] = {}
         self._positions: dict[ShardIncarnation, TablePosition] = {}
         self._staged: dict[str, list[StagedFile]] = {}
+        self._by_source: SourceFileOptions | None = None  # if tasks of the source write the files
 
     # -- the table and the query
 
     def check(self, empty: DataFrame) -> None:
-        schema = msgspec.json.decode(empty.schema.json())
+        self._fit(msgspec.json.decode(empty.schema.json()))
+        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
+        try:
+            if self._by_source is not None and self._by_source.files.place == FolderPlace():
+                schema = to_arrow_schema(empty.schema, timezone="UTC")
+                try_to_write(self._by_source, self._make_stage(trial), schema)
+            elif self._executors is None:
+                self._write(empty, trial)
+            else:
+                self._write_by_executors(self._executors, empty, trial, is_trial=True)
+        finally:
+            self._files.discard(trial)
+
+    def _fit(self, schema: Mapping[str, Any]) -> None:
+        """Make the table fit a query of this schema, or raise `InvalidSinkError`."""
         nullable = {field["name"]: bool(field["nullable"]) for field in schema["fields"]}
         self._query = query = Query(fields=query_fields(schema), nullable=nullable)
         partitioning(query.fields, self._wanted)
@@ -307,14 +331,6 @@ class DeltaTableSink:
             self._table.add_columns(missing)
             table = self._table.describe()
         self._require_fit(table)
-        trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
-        try:
-            if self._executors is None:
-                self._write(empty, trial)
-            else:
-                self._write_by_executors(self._executors, empty, trial, is_trial=True)
-        finally:
-            self._files.discard(trial)
 
     def _require_place(self) -> None:
         """Raises `InvalidSinkError` if a new table would be created among other files: VACUUM
@@ -347,6 +363,32 @@ class DeltaTableSink:
         if self._fitting is not None and table.partition_columns != self._fitting.partition_columns:
             raise InvalidSinkError("the table has got other partition columns")
         self._fitting = table
+
+    def let_source_write(self, empty: DataFrame, *, consumer: str, is_elsewhere: bool) -> SourceFileOptions:
+        schema = msgspec.json.decode(empty.schema.json())
+        require_columns(schema)
+        self._fit(schema)  # a table that exists has partition columns of its own
+        empty.sparkSession.conf.set(*TIMESTAMPS)
+        by = tuple(self._partition_columns)
+        fields = [field for field in schema["fields"] if field["name"] not in by]
+        place: FolderPlace | BucketPlace = FolderPlace(is_elsewhere=is_elsewhere)
+        if self._executors is not None:
+            place = self._executors.place
+        self._by_source = SourceFileOptions(
+            files=FileOptions(
+                place=place,
+                parquet=parquet_options(empty.sparkSession, schema | {"fields": fields}),
+                target_bytes=DEFAULT_TARGET_BYTES,
+                for_delta=True,
+            ),
+            prefix=self._where(f"{consumer}-"),
+            partition_by=by,
+        )
+        return self._by_source
+
+    def _where(self, batch: str) -> str:
+        """Where tasks of the source write the files of a batch."""
+        return folder_of(batch) if self._executors is not None else str(self._files.stage(batch).absolute())
 
     # -- shards
 
@@ -383,6 +425,9 @@ class DeltaTableSink:
     # -- batches
 
     def write(self, result: DataFrame, batch: str) -> int:
+        if self._by_source is not None:
+            self._staged[batch], rows = self._collect(result, batch)
+            return rows
         self._require_no_nulls(result)
         if self._executors is not None:
             self._staged[batch], rows = self._write_by_executors(self._executors, result, batch)
@@ -440,18 +485,28 @@ class DeltaTableSink:
         result.sparkSession.conf.set(*TIMESTAMPS)
         folder = folder_of(batch)
         files = executors.write(result, folder, partition_by=self._partition_columns, is_trial=is_trial)
-        staged = [
-            StagedFile(
-                path=None,
-                name=f"{folder}/{file.name}",
-                size=file.bytes,
-                modified_ms=file.modified_ms,
-                partition_values=_partition_values(file.folder.split("/") if file.folder else ()),
-                stats=file.statistics,
-            )
-            for file in files
-        ]
-        return staged, sum(file.rows for file in files)
+        return _staged(files, lambda _number, file: (None, f"{folder}/{file.name}"))
+
+    def _collect(self, manifests: DataFrame, batch: str) -> tuple[list[StagedFile], int]:
+        """Let the source write the files of a batch. Return them, and how many rows they have."""
+        if self._executors is not None:
+            folder, files = folder_of(batch), collected(manifests)
+            self._executors.require_found(folder, files)
+            return _staged(files, lambda _number, file: (None, f"{folder}/{file.name}"))
+        stage = self._make_stage(batch)
+        with writing_to(self._volume):
+            files = collected(manifests)
+        token = token_of(batch)
+        return _staged(files, lambda number, file: (stage / file.name, f"part-{number:05}-{token}.parquet"))
+
+    def _make_stage(self, batch: str) -> Path:
+        """Make the staging folder of a batch. The source does not: it may be a place where the volume is not
+        mounted."""
+        if self._table.folder is not None:
+            require_folder(self._table.folder / "_delta_log", "the Delta table")
+        stage = self._files.stage(batch)
+        stage.mkdir(parents=self._volume is None)
+        return stage
 
     def publish(self, batch: str, ranges: tuple[Range, ...], may_commit: Callable[[], bool]) -> None:
         staged = self._staged.pop(batch, None)
@@ -512,6 +567,27 @@ class DeltaTableSink:
     def abort(self, batch: str) -> None:
         self._staged.pop(batch, None)
         self._files.discard(batch)
+
+
+def _staged(
+    files: Sequence[WrittenFile], place: Callable[[int, WrittenFile], tuple[Path | None, str]]
+) -> tuple[list[StagedFile], int]:
+    """The files that tasks have written, and how many rows they have. `place` returns the path and the name
+    of a file."""
+    staged = []
+    for number, file in enumerate(files):
+        path, name = place(number, file)
+        staged.append(
+            StagedFile(
+                path=path,
+                name=name,
+                size=file.bytes,
+                modified_ms=file.modified_ms,
+                partition_values=_partition_values(file.folder.split("/") if file.folder else ()),
+                stats=file.statistics,
+            )
+        )
+    return staged, sum(file.rows for file in files)
 
 
 def _partition_values(folders: Iterable[str]) -> dict[str, str | None]:

@@ -259,11 +259,13 @@ def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
     """Why no folder can have the values of partition columns that this message of Spark's is about; None if
     it is about something else."""
     match = _NO_FOLDER.match(text)
-    if match is None or not partition_by:
-        return None
-    names = match[1].split("/")
+    return None if match is None or not partition_by else folder_obstacle(match[1], partition_by)
+
+
+def folder_obstacle(path: str, partition_by: Sequence[str]) -> str | None:
+    """Why there can be no folder of a partition with this path; None if there can."""
     for column in partition_by:
-        for name in names:
+        for name in path.split("/"):
             if not name.startswith(f"{_escaped(column)}="):
                 continue
             if "\0" in name:
@@ -274,7 +276,7 @@ def obstacle(text: str, partition_by: Sequence[str]) -> str | None:
                     f" have {MAX_NAME_BYTES} bytes with the column's name, and a special character counts"
                     " as three; shorten it in the query, or choose another column for partitionBy"
                 )
-    if len(match[1].encode(errors="replace")) > MAX_PATH_BYTES:
+    if len(path.encode(errors="replace")) > MAX_PATH_BYTES:
         return (
             f"a path of more than {MAX_PATH_BYTES} bytes: the values of the columns in partitionBy are"
             " too long"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from loghub.contract.sinks import JsonSink, ParquetSink, S3Settings
 from loghub_consumer.batch_plan import Range
@@ -15,9 +16,18 @@ from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError, S
 from loghub_worker.sink.files.bucket import SCHEME, Bucket, BucketStorage
 from loghub_worker.sink.files.commit_log import CommitLog
 from loghub_worker.sink.files.exclusive_files import require_folder
-from loghub_worker.sink.files.executor_files import ExecutorFiles, WrittenFile
-from loghub_worker.sink.files.file_sizes import DEFAULT_TARGET_BYTES, RowSize, files_to_join
-from loghub_worker.sink.files.formats import JSON, PARQUET, FileFormat, partitioning, require_few_partitions
+from loghub_worker.sink.files.executor_files import ExecutorFiles, parquet_options
+from loghub_worker.sink.files.file_sizes import DEFAULT_TARGET_BYTES, PARTS, RowSize, files_to_join
+from loghub_worker.sink.files.formats import (
+    JSON,
+    PARQUET,
+    FileFormat,
+    partitioning,
+    require_columns,
+    require_few_partitions,
+)
+from loghub_worker.sink.files.json_lines import unwritten
+from loghub_worker.sink.files.source_files import SourceFileOptions, collected, named_as_data, try_to_write
 from loghub_worker.sink.files.storage import (
     RECORDS,
     EarlierLayoutError,
@@ -25,6 +35,13 @@ from loghub_worker.sink.files.storage import (
     LogStorage,
     data_files,
     writing_to,
+)
+from loghub_worker.sink.files.task_files import (
+    ROW_GROUP_BYTES,
+    BucketPlace,
+    FileOptions,
+    FolderPlace,
+    WrittenFile,
 )
 from loghub_worker.sink.sink_start import CredentialFiles
 
@@ -50,8 +67,22 @@ class StagedByExecutors:
             max_partitions=MAX_PARTITIONS,
             is_trial=is_trial,
         )
-        self._storage.uploaded(batch, {file.name: file.bytes for file in files})
+        self.note(batch, files)
         return files
+
+    def note(self, batch: str, files: Sequence[WrittenFile]) -> None:
+        """These files of the batch are staged; nothing else of it is."""
+        self._storage.uploaded(batch, {file.name: file.bytes for file in files})
+
+    def take(self, batch: str, files: Sequence[WrittenFile]) -> None:
+        """Take the files that tasks of the source have staged. Raises `OSError` if they are not there."""
+        self._files.require_found(self._storage.stage_key(batch), files)
+        self.note(batch, files)
+
+    def source_options(self, consumer: str) -> tuple[BucketPlace, str]:
+        """Where a task of the source stages files, and what the keys of a batch of this consumer begin with,
+        before its token."""
+        return self._files.place, self._storage.stage_key(f"{consumer}-")
 
 
 class FilesSink:
@@ -83,17 +114,50 @@ class FilesSink:
         self.file_bytes = 0
         self._created: dict[int, int] = {}
         self._written: dict[str, list[str]] = {}  # the files of a batch that is not yet published
+        self._by_source: SourceFileOptions | None = None  # if tasks of the source write the files
 
     def check(self, empty: DataFrame) -> None:
         partitioning(msgspec.json.decode(empty.schema.json())["fields"], self._partition_by)
         trial = f"check-{secrets.token_hex(8)}"  # other workers may start at the same time
         try:
-            if self._executors is None:
+            if self._by_source is not None and self._by_source.files.place == FolderPlace():
+                schema = to_arrow_schema(empty.schema, timezone="UTC")
+                try_to_write(self._by_source, self._make_stage(trial), schema)
+            elif self._executors is None:
                 self._write(empty, self._commit_log.stage(trial))
             else:
                 self._executors.write(empty, trial, self._partition_by, is_trial=True)
         finally:
             self._commit_log.discard(trial)
+
+    def let_source_write(self, empty: DataFrame, *, consumer: str, is_elsewhere: bool) -> SourceFileOptions:
+        schema = msgspec.json.decode(empty.schema.json())
+        partitioning(schema["fields"], self._partition_by)
+        parquet = None
+        if self._file_format is PARQUET:
+            require_columns(schema)
+            fields = [field for field in schema["fields"] if field["name"] not in self._partition_by]
+            parquet = parquet_options(empty.sparkSession, schema | {"fields": fields})
+        elif (column := unwritten(schema)) is not None:
+            raise InvalidSinkError(f"lines of JSON with {column}")
+        place: FolderPlace | BucketPlace = FolderPlace(is_elsewhere=is_elsewhere)
+        prefix = str(self._commit_log.stage(f"{consumer}-").absolute())
+        target_bytes = max(1, self._target_bytes // PARTS)
+        if self._executors is not None:
+            place, prefix = self._executors.source_options(consumer)
+            target_bytes = self._target_bytes  # the files are not joined
+        self._by_source = SourceFileOptions(
+            files=FileOptions(
+                place=place,
+                parquet=parquet,
+                target_bytes=target_bytes,
+                group_bytes=min(ROW_GROUP_BYTES, self._target_bytes),
+                max_partitions=MAX_PARTITIONS,
+            ),
+            prefix=prefix,
+            partition_by=self._partition_by,
+        )
+        return self._by_source
 
     def open_shard(self, shard: ShardIncarnation) -> None:
         self._created[shard.shard] = shard.created
@@ -113,7 +177,11 @@ class FilesSink:
         if self._executors is None:
             rows, sizes = self._stage(result, batch)
         else:
-            files = self._executors.write(result, batch, self._partition_by)
+            if self._by_source is None:
+                files = self._executors.write(result, batch, self._partition_by)
+            else:
+                files = collected(result)
+                self._executors.take(batch, files)
             rows, sizes = sum(file.rows for file in files), {file.name: file.bytes for file in files}
             self._require_few_partitions(len({file.folder for file in files}))
         if (obstacle := self._commit_log.obstacle(batch)) is not None:
@@ -124,13 +192,16 @@ class FilesSink:
         return rows
 
     def _stage(self, result: DataFrame, batch: str) -> tuple[int, dict[str, int]]:
-        """Let Spark write the files of a batch, and join them. Return how many rows there are, and the names
-        and bytes of the files."""
+        """Let Spark, or the source, write the files of a batch, and join them. Return how many rows there
+        are, and the names and bytes of the files."""
         stage = self._commit_log.stage(batch)
-        self._write(result, stage)
-        rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
-        for path in [path for path in rows if not rows[path]]:
-            path.unlink()
+        if self._by_source is None:
+            self._write(result, stage)
+            rows = {path: self._file_format.count_rows(path) for path in data_files(stage)}
+            for path in [path for path in rows if not rows[path]]:
+                path.unlink()
+        else:
+            rows = self._collect(result, batch)
         sizes = {path: path.stat().st_size for path in rows if rows[path]}
         folders = sorted({path.parent for path in sizes})
         self._require_few_partitions(len(folders))
@@ -140,6 +211,22 @@ class FilesSink:
             joined = files_to_join(inside, self._target_bytes)
             files += [self._join(result.sparkSession, together) for together in joined]
         return sum(rows.values()), {str(path.relative_to(stage)): path.stat().st_size for path in files}
+
+    def _collect(self, manifests: DataFrame, batch: str) -> dict[Path, int]:
+        """Let the source write the files of a batch. Return how many rows each has."""
+        stage = self._make_stage(batch)
+        with writing_to(self._volume):
+            files = collected(manifests)
+        return {path: file.rows for path, file in named_as_data(stage, files).items()}
+
+    def _make_stage(self, batch: str) -> Path:
+        """Make the staging folder of a batch. The source does not: it may be a place where the volume is not
+        mounted."""
+        if self._volume is not None:
+            require_folder(self._volume, RECORDS)
+        stage = self._commit_log.stage(batch)
+        stage.mkdir(parents=self._volume is None)
+        return stage
 
     def _require_few_partitions(self, partitions: int) -> None:
         require_few_partitions(partitions, self._partition_by, maximum=MAX_PARTITIONS)
