@@ -1,6 +1,7 @@
 """A query that Arrow computes has Spark's rows and Spark's schema, and what Arrow cannot compute is named."""
 
 import pickle
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,7 +50,8 @@ QUERIES = {
     "NOT": f"NOT ({A} = 'a' OR {B} = 'a') AS x, NOT ({A} <=> 'a' AND {B} < 'b') AS y",
     "LIKE": f"{A} LIKE 'a%' AS x, {A} LIKE '%b' AS y, {A} NOT LIKE '%b%' AS z, {A} LIKE 'a%b' AS u,"
     f" {A} LIKE 'é%' AS w",
-    "startswith": f"startswith({A}, '') AS x, endswith({A}, 'B') AS y, contains({A}, '\\0') AS z",
+    "startswith": f"startswith({A}, '') AS x, endswith({A}, 'B') AS y, contains({A}, '\\0') AS z,"
+    f" contains({A}, '%') AS u",
     "length": f"length({A}) AS x, char_length({B}) > 2 AS y",
     "coalesce": f"coalesce({A}, {B}, {C}, 'x') AS x, nvl({A}, {B}) AS y, ifnull({A}, '') AS z",
     "concat": f"concat({A}, {B}) AS x, {A} || '-' || {B} || {A} AS y, concat({A}) AS z",
@@ -73,18 +75,24 @@ for position in (-1000, -3, -1, 0, 1, 2, 5):
     )
 
 
-def query_of(spark: SparkSession, sql: str) -> ArrowQuery | str:
+@cache
+def checked(spark: SparkSession, sql: str) -> tuple[SqlTransform, DataFrame]:
+    """The query as a worker has it, and the rows of no logs."""
     transform = SqlTransform(sql)
-    return arrow_query(spark, sql, transform.check(empty_logs(spark)))
+    return transform, transform.check(empty_logs(spark))
+
+
+@cache
+def query_of(spark: SparkSession, sql: str) -> ArrowQuery | str:
+    return arrow_query(spark, sql, checked(spark, sql)[1])
 
 
 def spark_rows(spark: SparkSession, sql: str, body: bytes) -> pa.Table:
     """By a worker's way: the source makes only the columns that the query uses."""
-    transform = SqlTransform(sql)
-    transform.check(empty_logs(spark))
-    logs = spark.createDataFrame(pa.Table.from_batches([decoded(body, transform.selection)]))
-    rows: DataFrame = transform(logs)
-    return rows.toArrow()
+    transform, _ = checked(spark, sql)
+    return transform(
+        spark.createDataFrame(pa.Table.from_batches([decoded(body, transform.selection)]))
+    ).toArrow()
 
 
 def require_equal(spark: SparkSession, sql: str, body: bytes) -> None:
@@ -93,8 +101,8 @@ def require_equal(spark: SparkSession, sql: str, body: bytes) -> None:
     sent: ArrowQuery = pickle.loads(pickle.dumps(query))
     made = pa.Table.from_batches([sent.apply(decoded(body, query.selection))])
     expected = spark_rows(spark, sql, body)
-    checked = SqlTransform(sql).check(empty_logs(spark))
-    assert made.schema.equals(to_arrow_schema(checked.schema, timezone="UTC"), check_metadata=True)
+    schema = to_arrow_schema(checked(spark, sql)[1].schema, timezone="UTC")
+    assert made.schema.equals(schema, check_metadata=True)
     assert made.schema.names == expected.schema.names
     assert made.schema.types == expected.schema.types
     assert shown(made) == shown(expected)
@@ -102,17 +110,39 @@ def require_equal(spark: SparkSession, sql: str, body: bytes) -> None:
 
 def shown(rows: pa.Table) -> list[str]:
     """Python has no times of such years as Arrow and Spark have. NaN is not equal to itself."""
-    for number, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type):
-            rows = rows.set_column(number, field.name, rows.column(number).cast(pa.int64()))
-    return [repr(row) for row in rows.to_pylist()]
+    columns = [one.cast(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in rows.columns]
+    return [
+        f"{name}: {column.to_pylist()!r}" for name, column in zip(rows.schema.names, columns, strict=True)
+    ]
 
 
+# Entries that are read together, by columns of one query; the others use the map of the contents as a whole.
+APART = [name for name, sql in QUERIES.items() if sql.startswith("SELECT") or name in ("all", "columns")]
+APART.append("key of a map")
+TOGETHER = [name for name in QUERIES if name not in APART]
+MANY = 12  # entries of one query: some forty columns
+
+
+def whole(*names: str) -> str:
+    sql = ", ".join(QUERIES[name] for name in names)
+    return sql if sql.startswith("SELECT") else f"SELECT {sql} FROM logs"
+
+
+@pytest.mark.parametrize("sql", map(whole, APART), ids=APART)
+def test_arrow_has_the_rows_of_spark(spark: SparkSession, sql: str) -> None:
+    require_equal(spark, sql, odd_logs(odd_texts(1, 200)))
+
+
+@pytest.mark.parametrize("first", range(0, len(TOGETHER), MANY))
+def test_arrow_has_the_columns_of_spark(spark: SparkSession, first: int) -> None:
+    require_equal(spark, whole(*TOGETHER[first : first + MANY]), odd_logs(odd_texts(1, 200)))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("name", QUERIES)
-def test_arrow_has_the_rows_of_spark(spark: SparkSession, name: str) -> None:
-    sql = QUERIES[name]
-    whole = sql if sql.startswith("SELECT") else f"SELECT {sql} FROM logs"
-    require_equal(spark, whole, odd_logs(odd_texts(1, 200)))
+def test_arrow_has_the_rows_of_spark_for_more_texts(spark: SparkSession, name: str, seed: int) -> None:
+    require_equal(spark, whole(name), odd_logs(odd_texts(seed, 2000), seed=seed))
 
 
 REFUSED = {
@@ -136,9 +166,9 @@ REFUSED = {
     "SELECT k FROM logs LATERAL VIEW explode(contents) AS k, v": "Generate",
     "SELECT current_timestamp() AS t FROM logs": "the current time, user or database",
     "SELECT * FROM logs WHERE current_user() = __topic__": "the current time, user or database",
-    "SELECT * FROM logs WHERE __time__ > 'today'": "a time beside a word for the current time",
-    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time beside a word for the current time",
-    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time beside a word for the current time",
+    "SELECT * FROM logs WHERE __time__ > 'today'": "a time with a word for the current time",
+    "SELECT TIMESTAMP 'Now' AS t FROM logs": "a time with a word for the current time",
+    r"SELECT DATE 'to\144ay' AS t FROM logs": "a time with a word for the current time",
     "SELECT * FROM logs WHERE __time__ > concat('tod', 'ay')": "a time computed of constants",
 }
 
@@ -177,11 +207,9 @@ FAILING = (
     f"SELECT coalesce({STRICT}, 0) AS x, 3 < {STRICT} AS y, {STRICT} IN (1) AS z FROM logs WHERE {B} < 'c'",
 )
 BATCHES = (
-    (("1", "good", None), ("2", "good", "1"), (None, "good", "1")),
     (("1", "good", None), ("x", "bad", None), ("y", None, None), ("z", "good", "1")),
-    (("x", "bad", None), ("y", None, "x"), (" 3 ", "good", None), ("4", "1", "1")),
-    (("1", "x", "1"), ("1.5", "2", "1"), ("a'b\\", "3", "1")),
-    (("99999999999", "good", None),),
+    (("99999999999", "bad", None), ("y", None, "x"), ("4", "1", "1")),
+    (("1", "x", "1"), (" 3 ", "good", None), ("a'b\\", "3", "1")),
 )
 
 
@@ -212,13 +240,13 @@ def test_a_cast_fails_for_the_log_for_which_it_fails_in_spark(spark: SparkSessio
         except RowsRejectedError as error:
             made = str(error)
         assert made == expected
-    assert 0 < failures < len(BATCHES)
+    assert failures
 
 
 SKIPPED = {
     f"SELECT {A} FROM logs WHERE {STRICT} > 1 AND {B} = 'x'": "a CAST that is not the last condition",
     f"SELECT {A} FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST that is not the last condition",
-    f"SELECT * FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST beside IS NOT NULL",
+    f"SELECT * FROM logs WHERE {C} IS NOT NULL AND {STRICT} > 1": "a CAST next to IS NOT NULL",
     f"SELECT * FROM logs WHERE {B} = 'x' AND {STRICT} > 1": "a CAST after a condition",
     f"SELECT {A} FROM logs WHERE {B} = 'x' AND {STRICT} > 1": "a CAST after a condition",
     f"SELECT {A} FROM logs WHERE {B} IN ('x', 'y') AND {STRICT} > 1": "a CAST after a condition",

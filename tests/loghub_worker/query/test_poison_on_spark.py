@@ -177,6 +177,7 @@ def test_a_dead_lettered_log_group_keeps_its_bytes_and_names_its_origin(
     )
     on_failure = OnFailure(policy="DeadLetter", max_attempts=2, dead_letter=target)
     threads = threads_of(spark, service, config_of(service, sink, on_failure, engine=engine), tmp_path)
+    assert threads.way.engine == {"Auto": "Arrow", "Spark": "Spark"}[engine], threads.way.why
     threads.start()
     try:
         wait_until(lambda: delivered(sink) == ids("before", "after", "other"), "the rest", guard_s=GUARD_S)

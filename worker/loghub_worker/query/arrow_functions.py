@@ -110,7 +110,7 @@ def trim_end(texts: pa.Array, characters: str) -> pa.Array:
     return pc.utf8_rtrim(texts, characters=characters)
 
 
-# Letters that Spark knows, and Python's tables of Unicode not before its version 17. Beside one of them, a
+# Letters that Spark knows, and Python's tables of Unicode not before its version 17. Next to one of them, a
 # capital sigma may become the other small one.
 _NEW = (
     (0x1C89, 0x1C8A), (0xA7CB, 0x264), (0xA7CC, 0xA7CD), (0xA7CE, 0xA7CF), (0xA7D2, 0xA7D3), (0xA7D4, 0xA7D5),

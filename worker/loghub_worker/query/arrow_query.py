@@ -166,7 +166,7 @@ def _require_order(conditions: Sequence[Computation]) -> None:
         ):
             raise RefusedError("a CAST after a condition that may be unknown, in the condition; use TRY_CAST")
         if any(_is_null_test(other) and other.operands[0].function != COLUMN for other in conditions):
-            raise RefusedError("a CAST beside IS NOT NULL of an expression, in the condition; use TRY_CAST")
+            raise RefusedError("a CAST next to IS NOT NULL of an expression, in the condition; use TRY_CAST")
         for other in conditions:
             must_be_tested = _is_null_test(other) or other not in before
             if other is not one and must_be_tested and not other.columns() <= tested:

@@ -135,7 +135,7 @@ def moment_in(analyzed: Any, sql: str, *, current: Any) -> str | None:
             for one in _subtree(expression):
                 if one.kind in ("Cast", "Literal") and one.fields["dataType"] in _TIMES:
                     if _MOMENTS.search(sql):
-                        return "a time beside a word for the current time"
+                        return "a time with a word for the current time"
                     if one.kind == "Cast" and not _is_plain(one.operands[0]):
                         return "a time computed of constants"
     return None

@@ -48,7 +48,7 @@ _TIME = (
     r"^[1-9][0-9]{3}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"
     r"[ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 )
-# Digits of the fractions that are rounded, and of the integral parts beside them: so few that 64 bits have
+# Digits of the fractions that are rounded, and of the integral parts next to them: so few that 64 bits have
 # them. Arrow's rounding of more bits has errors: round(92233720368547712807.0) has another tenth digit.
 _ROUNDED = 9
 

@@ -29,8 +29,8 @@ _SPECIAL = {
     "nan": math.nan,
 }
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-MAX_DIGITS = 38
-_MAX_INT = 2**31 - 1
+MAX_DIGITS = 38  # of Spark's decimals, and Arrow's of 128 bits
+_MAX_INT = 2**31 - 1  # of the exponent of a Java BigDecimal
 
 
 class DecimalRangeError(ValueError):
@@ -106,7 +106,7 @@ _TIME_OF_TODAY = re.compile(rf"(?=T|[0-9]+:)T?{_CLOCK}", re.DOTALL)
 _SHORT_HOUR = re.compile(r"([+-])([0-9]):")
 _SHORT_MINUTE = re.compile(r"([+-][0-9]{2}):([0-9])$")
 _OFFSET = re.compile(r"([+-])([0-9]{1,2}|[0-9]{4}|[0-9]{6}|[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)")
-_MAX_OFFSET_S = 18 * 3600
+_MAX_OFFSET_S = 18 * 3600  # of Java's ZoneOffset
 # Java's meaning of names that are not in the database of time zones, or mean something else there.
 _SHORT_NAMES = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
@@ -159,7 +159,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 def _offset_s(zone: datetime.tzinfo, year: int, days: int, time: datetime.time) -> int:
     """The offset of a zone at a local time. In an hour that does not exist, or exists twice, the offset from
-    before counts. Before the year 1 and after 9999 the zone has the rules of the years beside these."""
+    before counts. Before the year 1 and after 9999 the zone has the rules of the years next to these."""
     shift = 0
     if year > datetime.MAXYEAR - 1:
         shift = -((year - datetime.MAXYEAR + 1) // _CYCLE_YEARS + 1)
