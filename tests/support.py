@@ -196,8 +196,8 @@ class ServiceProcess:
 
     def _start(self, port_file: Path, output: IO[bytes]) -> "subprocess.Popen[bytes] | WarmProcess":
         arguments = self._arguments(port_file)
-        if STARTS_WARM and self._module == warm_start.MODULE and not self._environment:
-            return warm_start.start(arguments, os.environ, output)
+        if STARTS_WARM:
+            return warm_start.start(arguments, os.environ | self._environment, output, module=self._module)
         return subprocess.Popen(
             [sys.executable, "-m", self._module, *arguments],
             cwd=ROOT,

@@ -1,9 +1,9 @@
 """Starts the embedded service as a copy of a process that has imported it.
 
 A run starts it some three hundred times, and 0.4 of the 0.45 CPU seconds of a start are its imports. So each
-test process has one helper, which has imported the service, and forks for every start; what it forks runs the
-module as `python -m` does. A service whose variables must be seen while it is loaded, such as `LD_PRELOAD`,
-is started as always.
+test process has one helper, which has imported the service, and forks for every start; what it forks runs a
+module as `python -m` does: the service, or a test's own program around it. A service with a preloaded library
+is the copy of a second helper, which has loaded the library too.
 """
 
 import array
@@ -24,6 +24,7 @@ from typing import IO
 
 ROOT = Path(__file__).parents[1]
 MODULE = "loghub_service"  # that the helper has imported
+PRELOADED = "LD_PRELOAD"  # is read while a process is loaded, unlike all other variables
 MAX_MESSAGE_BYTES = 1 << 20  # arguments and variables of a program
 
 
@@ -60,13 +61,16 @@ class WarmProcess:
 class Helper:
     """The process that forks, and a thread that reads from it which of its children have ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, preloaded: str) -> None:
         self.owner = os.getpid()
+        self.preloaded = preloaded
+        environment = {name: value for name, value in os.environ.items() if name != PRELOADED}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.warm_start", str(theirs.fileno())],
                 cwd=ROOT,
+                env=environment | ({PRELOADED: preloaded} if preloaded else {}),
                 pass_fds=[theirs.fileno()],
             )
         self._lock = threading.Lock()
@@ -76,9 +80,11 @@ class Helper:
         self._is_gone = False
         threading.Thread(target=self._read, name="warm-start", daemon=True).start()
 
-    def start(self, arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> WarmProcess:
+    def start(
+        self, module: str, arguments: list[str], environment: Mapping[str, str], output: IO[bytes]
+    ) -> WarmProcess:
         """Run the module with these arguments and variables, and the output in this file."""
-        request = json.dumps([arguments, dict(environment)]).encode()
+        request = json.dumps([module, arguments, dict(environment)]).encode()
         handles = array.array("i", [output.fileno()])
         with self._changed:
             self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handles)])
@@ -106,19 +112,23 @@ _HELPERS: list[Helper] = []
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def start(arguments: list[str], environment: Mapping[str, str], output: IO[bytes]) -> WarmProcess:
-    """Run the service. A test process that was forked has a helper of its own."""
+def start(
+    arguments: list[str], environment: Mapping[str, str], output: IO[bytes], *, module: str = MODULE
+) -> WarmProcess:
+    """Run the service, or a program around it. A test process that was forked has a helper of its own."""
+    wanted = os.getpid(), environment.get(PRELOADED, "")
     with _ONE_AT_A_TIME:
-        if not _HELPERS or _HELPERS[-1].owner != os.getpid():
-            _HELPERS.append(Helper())
-        helper = _HELPERS[-1]
-    return helper.start(arguments, environment, output)
+        found = [one for one in _HELPERS if (one.owner, one.preloaded) == wanted]
+        if not found:
+            found = [Helper(wanted[1])]
+            _HELPERS.append(found[0])
+    return found[0].start(module, arguments, environment, output)
 
 
 # -- the helper
 
 
-def fork_on_request(control: socket.socket) -> tuple[list[str], dict[str, str], int] | None:
+def fork_on_request(control: socket.socket) -> tuple[str, list[str], dict[str, str], int] | None:
     """Fork for each request and report each child that has ended. Returns in a child what it runs; None in
     the helper as its test process ends."""
     woken, wakes = socket.socketpair()
@@ -141,7 +151,7 @@ def fork_on_request(control: socket.socket) -> tuple[list[str], dict[str, str], 
             if not message:
                 return None
             (output,) = array.array("i", ancillary[0][2])
-            arguments, environment = json.loads(message)
+            module, arguments, environment = json.loads(message)
             if (pid := os.fork()) == 0:
                 break
             os.close(output)
@@ -151,7 +161,7 @@ def fork_on_request(control: socket.socket) -> tuple[list[str], dict[str, str], 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for one in (control, woken, wakes):
         one.close()
-    return arguments, environment, output
+    return module, arguments, environment, output
 
 
 def _report_ended(control: socket.socket) -> None:
@@ -171,7 +181,7 @@ def main() -> None:
     request = fork_on_request(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
         return
-    arguments, environment, output = request
+    module, arguments, environment, output = request
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(output, 1)
@@ -179,8 +189,8 @@ def main() -> None:
     os.close(output)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [MODULE, *arguments]
-    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

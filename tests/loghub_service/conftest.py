@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loghub.wire import native
+from tests.loghub_service import stable_storage
 from tests.loghub_service.engines import ManualClock
 from tests.loghub_service.fsck_runs import Fsck, Reported, filled
 from tests.loghub_service.rawclient import RawClient
@@ -20,6 +21,12 @@ _numbers = itertools.count()
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`stable_storage`, once for all tests of a process: `tests.warm_start` has a helper for each library."""
+    return stable_storage.build(tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@
  *                  the sync has an effect, once so many of them as
  *   STABLE_SPARED  says have returned
  *
+ * They are read at the first sync, since the process may be the copy of one that began before them.
+ *
  * A file's content is kept under its identity (device inode number and birth time), and a
  * folder's entries name identities: a rename or creation counts once its folder is synced.
  */
@@ -116,18 +118,7 @@ static void kill_if_due(int fd) {
   if (__sync_fetch_and_add(&spared, 1) >= (least ? atoi(least) : 0)) kill(getpid(), SIGKILL);
 }
 
-static int sync_fd(int fd) {
-  kill_if_due(fd);
-  const char *failing = getenv("STABLE_FAIL"), *gated = getenv("STABLE_GATED"), *gate = getenv("STABLE_GATE");
-  if (failing && ends_in(fd, failing)) return errno = EIO, -1;
-  while (gated && gate && ends_in(fd, gated) && access(gate, F_OK)) usleep(2000);
-  return keep(fd);
-}
-
-int fsync(int fd) { return sync_fd(fd); }
-int fdatasync(int fd) { return sync_fd(fd); }
-
-__attribute__((constructor)) static void start(void) {
+static void begin(void) {
   char path[PATH_MAX], id[64];
   mode_t mode;
   live = getenv("STABLE_LIVE");
@@ -139,3 +130,16 @@ __attribute__((constructor)) static void start(void) {
   FILE *out = fopen(path, "we");
   if (!out || fputs(id, out) < 0 || fclose(out)) die(path);
 }
+
+static int sync_fd(int fd) {
+  static pthread_once_t begun = PTHREAD_ONCE_INIT;
+  pthread_once(&begun, begin);
+  kill_if_due(fd);
+  const char *failing = getenv("STABLE_FAIL"), *gated = getenv("STABLE_GATED"), *gate = getenv("STABLE_GATE");
+  if (failing && ends_in(fd, failing)) return errno = EIO, -1;
+  while (gated && gate && ends_in(fd, gated) && access(gate, F_OK)) usleep(2000);
+  return keep(fd);
+}
+
+int fsync(int fd) { return sync_fd(fd); }
+int fdatasync(int fd) { return sync_fd(fd); }

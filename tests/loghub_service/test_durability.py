@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from loghub.wire import cursor as wire_cursor
-from tests.loghub_service import stable_storage
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.loghub_service.stable_storage import StableStorage
 from tests.loghub_service.writers import Writers, missing_data, prepare
@@ -62,11 +61,6 @@ def _start_over(service: ServiceProcess) -> None:
         client.ok("DELETE", "/logstores/access")
         client.ok("DELETE", "/")
     prepare(service)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stable_storage.build(tmp_path_factory.mktemp("shim"))
 
 
 def _power_cut(tmp_path: Path, library: Path, *, ignore: str = "", acks: int = ACKS) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.loghub_service import stable_storage
 from tests.loghub_service.stable_storage import StableStorage
 from tests.loghub_service.writers import Writers, missing_data, prepare
 from tests.support import ServiceProcess, running_service
@@ -65,11 +64,6 @@ def _name(kill: Kill) -> str:
 
 def _deep(cases: Iterable[Any]) -> list[Any]:
     return [pytest.param(case, marks=pytest.mark.deep) for case in cases]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stable_storage.build(tmp_path_factory.mktemp("shim"))
 
 
 def _written(tmp_path: Path, storage: StableStorage, kill: Kill) -> Writers:

@@ -12,7 +12,6 @@ import pytest
 
 from loghub.client.port import Credentials
 from loghub_service.storage.segment_format import SEGMENT_HEADER_BYTES
-from tests.loghub_service import stable_storage
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.support import ROOT, ServiceProcess, running_service, wait_until
 
@@ -207,9 +206,10 @@ def test_the_address_it_listens_on_is_a_name_of_the_service_too(tmp_path: Path) 
         assert client.send("GET", "/").code == "MissingHost"
 
 
-def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(tmp_path: Path) -> None:
+def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(
+    tmp_path: Path, library: Path
+) -> None:
     """After a failed sync it is not known what the kernel has dropped (docs/decisions/storage.md)."""
-    library = stable_storage.build(tmp_path)
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=2)
         client.put(group_of("before"), key="0" * 32)
@@ -228,8 +228,7 @@ def test_a_failing_disk_stops_the_service_and_nothing_unsynced_is_acknowledged(t
         assert client.pull_all() == [group_of("before")]
 
 
-def test_the_start_fails_if_the_recovered_log_cannot_be_synced(tmp_path: Path) -> None:
-    library = stable_storage.build(tmp_path)
+def test_the_start_fails_if_the_recovered_log_cannot_be_synced(tmp_path: Path, library: Path) -> None:
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create()
         client.put(group_of("before"))
@@ -240,19 +239,18 @@ def test_the_start_fails_if_the_recovered_log_cannot_be_synced(tmp_path: Path) -
 
 
 @contextmanager
-def _gated(tmp_path: Path, files: str) -> Iterator[tuple[ServiceProcess, Path]]:
+def _gated(tmp_path: Path, library: Path, files: str) -> Iterator[tuple[ServiceProcess, Path]]:
     """A service whose syncs of these files wait while the file that serves as the gate does not exist."""
     gate = tmp_path / "gate"
     gate.touch()
-    library = stable_storage.build(tmp_path)
     environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": files}
     with running_service(tmp_path, environment=environment) as service:
         yield service, gate
 
 
-def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
+def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path, library: Path) -> None:
     """A put waits for its sync; a heartbeat that changes nothing waits for no disk."""
-    with _gated(tmp_path, ".seg") as (service, gate):
+    with _gated(tmp_path, library, ".seg") as (service, gate):
         with RawClient(service) as client:
             client.create()
             client.create_group()
@@ -270,9 +268,9 @@ def test_a_slow_log_disk_does_not_delay_heartbeats(tmp_path: Path) -> None:
             assert client.pull_all() == [group_of("first"), group]
 
 
-def test_a_checkpoint_is_answered_only_once_it_is_durable(tmp_path: Path) -> None:
+def test_a_checkpoint_is_answered_only_once_it_is_durable(tmp_path: Path, library: Path) -> None:
     """So is every response that depends on it. A group without unsaved changes is not delayed."""
-    with _gated(tmp_path, "-wal") as (service, gate):
+    with _gated(tmp_path, library, "-wal") as (service, gate):
         with RawClient(service) as client:
             client.create()
             client.create_group("g")

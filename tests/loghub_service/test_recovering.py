@@ -9,7 +9,6 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.wire.errors import Code, LogHubError
-from tests.loghub_service import stable_storage
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.support import ServiceProcess, get, running_service, wait_until
 
@@ -32,14 +31,13 @@ def refuses_connections(service: ServiceProcess) -> bool:
     return False
 
 
-def test_a_recovering_service_says_how_far_it_is(tmp_path: Path) -> None:
+def test_a_recovering_service_says_how_far_it_is(tmp_path: Path, library: Path) -> None:
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=3)
         for key in ("0" * 32, "8" * 32, "e" * 32):
             client.put(group_of("before"), key=key)
         port = service.port
     gate = tmp_path / "gate"
-    library = stable_storage.build(tmp_path)
     # The sync of the last log's folder waits for the gate.
     environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": "/000002"}
     recovering = Recovering(tmp_path, port=port, environment=environment)
@@ -63,14 +61,13 @@ def test_a_recovering_service_says_how_far_it_is(tmp_path: Path) -> None:
         recovering.kill9()
 
 
-def test_a_stop_during_the_recovery_exits_with_status_0(tmp_path: Path) -> None:
+def test_a_stop_during_the_recovery_exits_with_status_0(tmp_path: Path, library: Path) -> None:
     """After the step that is under way; the next start recovers everything."""
     with running_service(tmp_path) as service, RawClient(service) as client:
         client.create(shards=2)
         client.put(group_of("before"), key="0" * 32)
         client.put(group_of("before"), key="f" * 31 + "e")
     gate = tmp_path / "gate"
-    library = stable_storage.build(tmp_path)
     environment = {"LD_PRELOAD": str(library), "STABLE_GATE": str(gate), "STABLE_GATED": ".seg"}
     recovering = Recovering(tmp_path, environment=environment)
     recovering.start()
