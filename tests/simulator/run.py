@@ -104,13 +104,6 @@ def run_schedule(kind: str, seed: int) -> Counter[Fault]:
         return simulation.dice.counts
 
 
-def run_schedules(kind: str, seeds: Iterable[int]) -> Counter[Fault]:
-    counts: Counter[Fault] = Counter()
-    for seed in seeds:
-        counts += run_schedule(kind, seed)
-    return counts
-
-
 if __name__ == "__main__":
     name, number = sys.argv[1:]
     for fault, count in run_schedule(name, int(number)).items():
