@@ -1,33 +1,40 @@
-"""A proxy before a place that cuts the connection of a producer at chosen receipts: the messages are stored,
-and their producer does not get to know it.
+"""A proxy before a place that knows the receipts which the place has sent.
 
-Answers to look-ups have the proxy's address, so that clients come back through it.
+It cuts the connection of a producer at chosen receipts: the messages are stored, and their producer does not
+get to know it. And it notes the receipts of acknowledgements, since a library may answer without one.
+
+Answers to look-ups have the proxy's address, so that clients come back through it, also after a restart.
 """
 
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from functools import partial
+from typing import BinaryIO, TypeAlias
 
 from msgspec.structs import replace
 
 from loghub_service.pulsar.wire.commands import COMMANDS
+from loghub_service.pulsar.wire.consumers import CommandAck, CommandAckResponse
 from loghub_service.pulsar.wire.frames import decode_frame, encode_frame
 from loghub_service.pulsar.wire.producers import CommandSendReceipt
 from loghub_service.pulsar.wire.topics import CommandLookupTopicResponse
 
-_READ_BYTES = 64 << 10
+# By the number of the request of an acknowledgement: the messages that it names.
+_Asked: TypeAlias = dict[int, frozenset[tuple[int, int]]]
 _TYPE = 5  # where the number of a command is, since all brokers write the type first
 
 
 class CuttingProxy:
-    """Serves clients at ``url``. ``receipts`` are the numbers, from 1 on, of the ones that it keeps."""
+    """Serves clients at ``url``. ``receipts`` are the numbers, from 1 on, of the ones that it keeps;
+    ``acknowledged`` are the ledgers and entries of messages whose acknowledgement has got its receipt."""
 
     def __init__(self, target: str, listening: socket.socket, receipts: Collection[int]) -> None:
         host, _, port = target.removeprefix("pulsar://").rpartition(":")
         self.url = f"pulsar://127.0.0.1:{listening.getsockname()[1]}"
         self.cuts = 0
+        self.acknowledged = frozenset[tuple[int, int]]()
         self._target = host, int(port)
         self._listening = listening
         self._receipts = receipts
@@ -39,9 +46,14 @@ class CuttingProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                server = socket.create_connection(self._target)
-                self._start(self._requests, client, server)
-                self._start(self._answers, client, server)
+                try:
+                    server = socket.create_connection(self._target)
+                except ConnectionRefusedError:  # the place starts again, and so does the client
+                    client.close()
+                    continue
+                asked: _Asked = {}
+                self._start(partial(self._requests, asked), client, server)
+                self._start(partial(self._answers, asked), client, server)
 
     def _start(
         self,
@@ -58,16 +70,25 @@ class CuttingProxy:
 
         threading.Thread(target=run, daemon=True).start()
 
-    def _requests(self, client: socket.socket, server: socket.socket) -> None:
-        while data := client.recv(_READ_BYTES):
-            server.sendall(data)
+    def _requests(self, asked: _Asked, client: socket.socket, server: socket.socket) -> None:
+        with client.makefile("rb") as incoming:
+            while frame := _frame_of(incoming):
+                if frame[4 + _TYPE] == COMMANDS[CommandAck]:
+                    ack = decode_frame(frame[4:]).command
+                    assert isinstance(ack, CommandAck)
+                    if ack.request_id is not None:
+                        named = ((message.ledger_id, message.entry_id) for message in ack.message_id)
+                        asked[ack.request_id] = frozenset(named)
+                server.sendall(frame)
 
-    def _answers(self, client: socket.socket, server: socket.socket) -> None:
+    def _answers(self, asked: _Asked, client: socket.socket, server: socket.socket) -> None:
         with server.makefile("rb") as incoming:
             while frame := _frame_of(incoming):
                 number = frame[4 + _TYPE]
                 if number == COMMANDS[CommandSendReceipt] and self._is_kept():
                     return
+                if number == COMMANDS[CommandAckResponse]:
+                    self._note(asked, frame)
                 if number == COMMANDS[CommandLookupTopicResponse]:
                     frame = self._with_our_address(frame)
                 client.sendall(frame)
@@ -78,6 +99,13 @@ class CuttingProxy:
             is_kept = self._seen in self._receipts
             self.cuts += is_kept
         return is_kept
+
+    def _note(self, asked: _Asked, frame: bytes) -> None:
+        receipt = decode_frame(frame[4:]).command
+        assert isinstance(receipt, CommandAckResponse)
+        if receipt.error is None:
+            with self._lock:
+                self.acknowledged |= asked[receipt.request_id]
 
     def _with_our_address(self, frame: bytes) -> bytes:
         answer = decode_frame(frame[4:]).command
@@ -93,7 +121,7 @@ def _frame_of(incoming: BinaryIO) -> bytes:
 
 
 @contextmanager
-def cutting_proxy(target: str, *, receipts: Collection[int]) -> Iterator[CuttingProxy]:
+def cutting_proxy(target: str, *, receipts: Collection[int] = ()) -> Iterator[CuttingProxy]:
     """A proxy before the address of a place, until the body ends."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         proxy = CuttingProxy(target, listening, receipts)

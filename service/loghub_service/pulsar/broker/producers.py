@@ -8,6 +8,11 @@ again (`loghub_service.pulsar.sequences`): its receipt has an id that stands for
 Most clients answer an error by sending the same message again at once. So errors are delayed, which also
 holds back the receipts behind them. A producer with a message that was refused stores nothing more and is
 closed with the error: its client sends whatever it has no receipt for over the next one, in its order.
+
+What the client hears first decides how often it does so. Go's client connects the producer again for either
+of the two, and sends all of it again each time: a producer without a name then stores it twice. A client that
+has heard first that the producer is closed takes the error for none of this producer. Java's client ignores
+the error then, but needs the error that says what is wrong with a message.
 """
 
 import asyncio
@@ -48,6 +53,8 @@ Stored: TypeAlias = asyncio.Future[int | None]  # the ordinal of the log group; 
 Outcome: TypeAlias = Stored | RefusedCommand
 _log = structlog.get_logger("loghub_service.pulsar")
 _MAX_NAME = 256  # characters of a producer's name
+# Wrong with the message itself, so that Java's client looks for the message at its producer.
+_OF_MESSAGES = (ServerError.CHECKSUM_ERROR, ServerError.NOT_ALLOWED_ERROR)
 # The id in the receipt of a message that was stored before: it stands for none.
 _NO_ID = MessageIdData(ledger_id=EARLIEST, entry_id=EARLIEST)
 # What is decoded on the event loop takes some milliseconds: as many messages, and as many bytes of them.
@@ -187,10 +194,15 @@ async def _refuse(
         await asyncio.sleep(broker.limits.send_error_delay_s)
     if previous is not None:
         await asyncio.shield(previous)
-    producer.session.refuse(command, error)
-    if producer.is_open:
-        producer.close()
+    if not producer.is_open:
+        return  # the client sends the message again, over the next producer if it has connected one
+    producer.close()
+    if error.code in _OF_MESSAGES:
+        producer.session.refuse(command, error)
         producer.say_closed()
+    else:
+        producer.say_closed()
+        producer.session.refuse(command, error)
 
 
 def _receipt(producer: PulsarProducer, command: CommandSend, ordinal: int | None) -> CommandSendReceipt:

@@ -336,6 +336,31 @@ def test_a_client_may_connect_a_producer_again_whose_error_is_delayed(tmp_path: 
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(send_error_delay_s=1e6))
 
 
+def test_a_producer_that_is_connected_again_hears_no_error_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has sent the message again, and would connect the new producer again, too."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        held: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        wrong = entry_of(b"a", sequence=1)[:-1] + b"b"
+        client = await place.client()
+        await client.produce()
+        with monkeypatch.context() as patched:
+            patched.setattr(place.engine, "append", lambda *_, **__: held)
+            client.publish(0, entry_of())
+            client.publish(1, wrong)  # its error waits for the receipt before it
+            await client.produce(epoch=1)
+        held.set_result(1 << 62)  # a cursor
+        await client.expect("send_receipt")
+        client.publish(1, wrong)
+        assert await refusal(client) == "ChecksumError"
+        await client.expect("close_producer")
+        assert not client.others
+
+    run(scenario, tmp_path / "d")
+
+
 def test_a_full_disk_is_an_error_that_passes_and_keeps_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,9 +382,12 @@ def test_a_full_disk_is_an_error_that_passes_and_keeps_the_order(
             client.publish(1, entry_of(large, sequence=1))
             for number in (2, 3):
                 client.publish(number, entry_of(b"%d" % number, sequence=number))
-            assert await refusal(client) == "PersistenceError"
-            assert (await client.expect("close_producer")).producer_id == 0
+            kind, closed = await client.next()
+            assert (kind, closed.producer_id) == ("close_producer", 0)
+            kind, error = await client.next()
+            assert (kind, error.sequence_id, error_name(error.error)) == ("send_error", 1, "PersistenceError")
             await client.produce(producer_name="mine", epoch=1 + attempt)
+            assert not client.others
         client.publish(1, entry_of(large, sequence=1))
         client.publish(2, entry_of(b"2", sequence=2))
         assert await refusal(client) == "PersistenceError"
@@ -410,7 +438,7 @@ def test_a_producer_appends_in_one_series_until_all_of_it_is_settled(
             assert (len(used), len(set(used))) == (3, 1)
             for future in held:
                 future.set_exception(OSError(28, "No space left on device"))
-            assert [await refusal(second) for _ in range(2)] == ["PersistenceError"] * 2
+            assert await refusal(second) == "PersistenceError"
             await second.expect("close_producer")
             await second.produce(producer_name="mine", epoch=2)
             second.publish(0, entry_of())
