@@ -165,7 +165,7 @@ def test_a_refused_log_that_ends_the_process_is_not_blamed_on_those_that_come_ag
     site.prepare()
     put(site, "refuse-1-a", "exit-1", "refuse-1-b")
     with rig(tmp_path, "Refusing") as on:
-        with running(on.consumer(site, "Skip", max_attempts=1 + 1, **QUICK)):
+        with running(on.consumer(site, "Skip", max_attempts=1 + 1, **together(3), **QUICK)):
             wait_for(lambda: is_done(site), "the end")
             assert on.skipped() == {0: 1}
         found = deliveries(on)

@@ -89,6 +89,9 @@ def test_every_sink_with_credentials_has_a_case() -> None:
     assert CASES.keys() | SAME_AS_PARQUET | WITHOUT_CREDENTIALS == {*get_args(Sink)}
 
 
+MOST_EXECUTIONS = 20  # more than one sink starts until it has failed
+
+
 @contextmanager
 def shown_by_spark(spark: SparkSession) -> Iterator[Callable[[], str]]:
     """What Spark logs, and the plans that its user interface shows. A driver of a database may log more than
@@ -103,12 +106,17 @@ def shown_by_spark(spark: SparkSession) -> Iterator[Callable[[], str]]:
     root.addAppender(appender, None, None)
     spark.sparkContext.setLogLevel("INFO")
     store = spark._jsparkSession.sharedState().statusStore()
-    before = store.executionsCount()
+
+    def last_executions() -> dict[int, Any]:
+        """By their numbers. Spark keeps a thousand, whose count then says nothing any more."""
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        found = store.executionsList(max(0, store.executionsCount() - MOST_EXECUTIONS), MOST_EXECUTIONS)
+        return {found.apply(n).executionId(): found.apply(n) for n in range(found.size())}
+
+    before = max(last_executions(), default=-1)
 
     def shown() -> str:
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-        executions = store.executionsList(before, 1000)
-        plans = [executions.apply(n).physicalPlanDescription() for n in range(executions.size())]
+        plans = [one.physicalPlanDescription() for n, one in last_executions().items() if n > before]
         return "\n".join([text.toString(), *plans])
 
     try:
