@@ -281,8 +281,8 @@ async def _acknowledge(consumer: PulsarConsumer, acked: wire.CommandAck | AckedE
         runs = await _runs_of_entries(consumer, acked.runs)
     else:
         runs = await _runs_of_ids(consumer, acked.message_id)
-    if not consumer.joined:
-        return  # a SEEK of another consumer has closed it meanwhile
+    if not _is_here(consumer):
+        return
     rejected = consumer.dispatch.apply(Ack(shard=consumer.partition, runs=runs)).rejected
     if rejected:
         raise RefusedCommand(
@@ -330,7 +330,7 @@ async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck)
             stop = max(stop, ids.acknowledged_up_to(message, logs=logs))
     except BadId as error:
         raise RefusedCommand(ServerError.NOT_ALLOWED_ERROR, str(error)) from error
-    if not consumer.joined:
+    if not _is_here(consumer):
         return
     outcome = consumer.dispatch.apply(AckUpTo(shard=consumer.partition, stop=stop))
     if outcome.refusal is not None:
@@ -339,6 +339,16 @@ async def _acknowledge_up_to(consumer: PulsarConsumer, command: wire.CommandAck)
         raise RefusedCommand(
             ServerError.NOT_ALLOWED_ERROR, "the acknowledgement lies behind the last message"
         )
+
+
+def _is_here(consumer: PulsarConsumer) -> bool:
+    """False if the shard was deleted meanwhile: its messages come no more. Raises RefusedCommand
+    CONSUMER_NOT_FOUND if a SEEK of another consumer has closed the consumer: they come again."""
+    if not consumer.is_open:
+        raise RefusedCommand(
+            ServerError.CONSUMER_NOT_FOUND, "the consumer was closed, by a SEEK of another one"
+        )
+    return consumer.joined
 
 
 async def _logs_of(consumer: PulsarConsumer, message: MessageIdData) -> int:

@@ -261,7 +261,10 @@ def test_an_ack_of_a_message_from_before_the_seek_of_another_client_counts(tmp_p
     run(scenario, tmp_path / "d")
 
 
-def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_an_ack_that_a_seek_overtakes_neither_counts_nor_gets_a_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cumulative: bool
+) -> None:
     """The size of its batch has to be read from the disk, and meanwhile another consumer seeks back."""
 
     async def scenario(place: PulsarPlace) -> None:
@@ -278,11 +281,11 @@ def test_an_ack_that_a_seek_overtakes_does_not_count(tmp_path: Path, monkeypatch
             return 2
 
         monkeypatch.setattr(DispatchEntries, "logs_at", logs_at)
-        one.send("ack", consumer_id=0, ack_type=0, message_id=[at(batch)], request_id=None)
+        answer = asyncio.create_task(acked(one, at(batch), cumulative=cumulative))
         await reads.wait()
         await sought(other, message_id=FIRST)
         may_read.set()
-        await one.drained()
+        assert await answer == "ConsumerNotFound"
         saved = place.endpoint.broker.service.subscriptions.of(place.store.saved.id)["s"]
         assert saved.state.shards[0].acked.mark == 0
 
