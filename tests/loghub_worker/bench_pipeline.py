@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 
@@ -54,12 +54,16 @@ class Row:
     label: str
     sql: str
     logs_per_group: int = 200
+    engine: Literal["Auto", "Spark"] = "Auto"
 
 
 ROWS = {
     "fields": Row("ten fields as columns", FIELDS),
+    "fields-spark": Row("ten fields, by Spark", FIELDS, engine="Spark"),
     "all": Row("all columns, with maps", EVERYTHING),
+    "all-spark": Row("all columns, by Spark", EVERYTHING, engine="Spark"),
     "three": Row("three of ten fields", THREE),
+    "three-spark": Row("three of ten, by Spark", THREE, engine="Spark"),
     "ten": Row("three fields, 10 logs a group", THREE, 10),
     "one": Row("three fields, 1 log a group", THREE, 1),
 }
@@ -90,6 +94,7 @@ def run_worker(
         "max_logs": min(MAX_LOGS, logs // 3),
         "checkpoint_interval_s": 5.0,
         "spark_conf": {},
+        "engine": row.engine,
     }
     config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text=row.sql), **(settings | changes))
     with redirect_stdout(sys.stderr), worker_processes(folder, service, environment) as workers:

