@@ -140,6 +140,7 @@ UNREACHABLE = {
     "slots.slot_of: len(key) <= MAX_HASHED_BYTES is True": HASHED,
     "state.key_in_use: self.type is SubscriptionType.KEY_SHARED is False": REPORTED,
     "state.key_in_use: self.type is SubscriptionType.KEY_SHARED is True": REPORTED,
+    "step._refuse_join: member.slots is False": TYPED,
 }
 
 
