@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from loghub.client.port import LogHub
 from loghub.clock import Clock
-from loghub.contract.worker import WorkerConfig, WorkerStatus
+from loghub.contract.worker import CopyPipeline, WorkerConfig, WorkerStatus
 from loghub_consumer.errors import FatalError
 from loghub_consumer.exchange_files import ExchangeFiles
 from loghub_consumer.failure.dead_letter import checked_dead_letters
@@ -218,8 +218,9 @@ class WorkerRuntime:
         Spark has nothing to warm up for it."""
         consumer = self._settings.consumer
         way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
-        log.info(f"the rows are computed by {way.engine}", **({"why_not_arrow": way.why} if way.why else {}))
-        self._way = way
+        if not isinstance(self._config.pipeline, CopyPipeline):  # which has no rows
+            log.info(f"rows are computed by {way.engine}", **({"why_not_arrow": way.why} if way.why else {}))
+            self._way = way
         if way.writing is not None:
             self._check_sink(partial(sink.check, result))
         return way

@@ -45,8 +45,8 @@ EVERYTHING = "SELECT * FROM logs"
     [
         ({}, ""),
         ({"engine": "Spark"}, "pipeline.engine is Spark"),
-        ({"pipeline": PythonPipeline(function="a:b")}, "the pipeline is no SQL"),
-        ({"pipeline": CopyPipeline()}, "the pipeline is no SQL"),
+        ({"pipeline": PythonPipeline(function="a:b")}, "the pipeline is no SQL query"),
+        ({"pipeline": CopyPipeline()}, "the pipeline is no SQL query"),
         ({"stateful": True}, "the pipeline is stateful"),
         ({"sink": LogstoreSink(project="p", logstore="l", keep_order=False)}, "the sink writes no files"),
         ({"spark_conf": {"spark.sql.ansi.enabled": "false"}}, "spark.conf has spark.sql.ansi.enabled"),

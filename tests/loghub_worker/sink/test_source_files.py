@@ -90,6 +90,9 @@ def test_an_outage_of_the_disk_is_no_error_of_the_service_and_neither_is_one_of_
     absent = writing.write("gone", [rows])
     assert "No such file or directory" in absent.outage
     assert absent.errno == 2
+    elsewhere = writing_to(tmp_path, rows.schema, place=FolderPlace(is_elsewhere=True)).write("gone", [rows])
+    assert elsewhere.outage.startswith("executor on ")
+    assert "the volume of the sink must be mounted in all executors" in elsewhere.outage
     (tmp_path / "w-1").mkdir()
     with pytest.raises(ConnectionError, match="service"):
         writing.write("1", failing(rows, ConnectionError("the service")))
@@ -207,10 +210,10 @@ def test_lines_of_json_of_the_source_are_those_of_spark(spark: SparkSession, tmp
         for name in ("ours", "sparks")
     ]
     assert contents[0] == contents[1]
-    with pytest.raises(InvalidSinkError, match="'f' of type double"):
-        sink_in(tmp_path / "double", JsonSink).let_source_write(
-            rows.selectExpr("id / 3 AS f"), consumer="w-0", is_elsewhere=False
-        )
+    sink = sink_in(tmp_path / "refused", JsonSink)
+    for columns, why in ((["id / 3 AS f"], "'f' has the type double"), (["id", "kind AS Id"], "'id' occurs")):
+        with pytest.raises(InvalidSinkError, match=why):
+            sink.let_source_write(kinds.selectExpr(*columns), consumer="w-0", is_elsewhere=False)
 
 
 @pytest.mark.spark

@@ -69,7 +69,7 @@ def _obstacle(config: WorkerConfig, sink: BatchSink) -> str | None:
     if config.engine == "Spark":
         return "pipeline.engine is Spark"
     if not isinstance(config.pipeline, SqlPipeline):
-        return "the pipeline is no SQL"
+        return "the pipeline is no SQL query"
     if config.stateful:
         return "the pipeline is stateful"
     if not isinstance(sink, LetsSourceWrite):

@@ -189,10 +189,15 @@ def require_columns(schema: Mapping[str, Any]) -> None:
         bad = next((kind for kind in _kinds(field["type"]) if not _is_written(kind)), None)
         if bad is not None:
             problems.append(f"{field['name']!r} has the type {bad}; use CAST")
-    counted = Counter(str(field["name"]).lower() for field in schema["fields"])
-    problems += [f"{name!r} occurs more than once" for name, count in counted.items() if count > 1]
+    problems += repeated_names(schema)
     if problems:
         raise InvalidSinkError(f"executors cannot write these columns to a bucket: {'; '.join(problems)}")
+
+
+def repeated_names(schema: Mapping[str, Any]) -> list[str]:
+    """What is wrong with names that Spark, which ignores case, could not tell apart."""
+    counted = Counter(str(field["name"]).lower() for field in schema["fields"])
+    return [f"{name!r} occurs more than once" for name, count in counted.items() if count > 1]
 
 
 def _is_written(kind: str) -> bool:

@@ -4,7 +4,7 @@ A field that is null is left out, as Spark does. Numbers that Java writes in its
 floating-point numbers, and decimals that may become so small that they get an exponent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,15 +22,12 @@ _SECONDS = pa.timestamp("s", "UTC")
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
-def unwritten(schema: Mapping[str, Any]) -> str | None:
-    """The first column, and its type, that is not taken; None if there is none. `schema` is a schema of
-    Spark's in JSON, decoded."""
+def unwritten(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The columns that are not taken, with their types. `schema` is a schema of Spark's in JSON, decoded."""
     for field in schema["fields"]:
         kind = field["type"]
         if not _is_written(kind):
-            text = kind if isinstance(kind, str) else kind["type"]
-            return f"{field['name']!r} of type {text}"
-    return None
+            yield f"{field['name']!r} has the type {kind if isinstance(kind, str) else kind['type']}"
 
 
 def _is_written(kind: Any) -> bool:

@@ -23,6 +23,7 @@ from loghub_worker.sink.files.formats import (
     PARQUET,
     FileFormat,
     partitioning,
+    repeated_names,
     require_columns,
     require_few_partitions,
 )
@@ -138,8 +139,8 @@ class FilesSink:
             require_columns(schema)
             fields = [field for field in schema["fields"] if field["name"] not in self._partition_by]
             parquet = parquet_options(empty.sparkSession, schema | {"fields": fields})
-        elif (column := unwritten(schema)) is not None:
-            raise InvalidSinkError(f"lines of JSON with {column}")
+        elif problems := [*repeated_names(schema), *unwritten(schema)]:
+            raise InvalidSinkError(f"lines of JSON in which {problems[0]}")
         place: FolderPlace | BucketPlace = FolderPlace(is_elsewhere=is_elsewhere)
         prefix = str(self._commit_log.stage(f"{consumer}-").absolute())
         target_bytes = max(1, self._target_bytes // PARTS)
