@@ -460,6 +460,8 @@ def test_code_that_configures_logging_changes_nothing(start: Start, path: Path) 
     file = start()
     file.write("before")
     wait_until(lambda: path.exists() and path.stat().st_size > 0, "the line")
+    loggers = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    disabled = {one: one.disabled for one in loggers}
     try:
         logging.config.dictConfig({"version": 1})
         logging.disable(logging.CRITICAL)
@@ -467,4 +469,6 @@ def test_code_that_configures_logging_changes_nothing(start: Start, path: Path) 
         assert file.close()
     finally:
         logging.disable(logging.NOTSET)
+        for one in loggers:
+            one.disabled = disabled[one]
     assert lines(path) == ["before", "after"]

@@ -20,7 +20,11 @@ from loghub_consumer.batch_plan import Range
 from loghub_consumer.reading.decoding import EVERYTHING
 from loghub_consumer.resumption import ShardIncarnation
 from loghub_worker.sink.batch_sink import InvalidSinkError, RowsRejectedError
-from loghub_worker.sink.files.source_files import SourceFileOptions, SourceWriting
+from loghub_worker.sink.files.source_files import (
+    SourceFileOptions,
+    SourceWriting,
+    partition_numbers,
+)
 from loghub_worker.sink.files.task_files import MAX_OPEN, FileOptions, FolderPlace, Manifest
 from loghub_worker.sink.sinks import make_sink
 from tests.loghub_worker.sink.delta_tables import active_files, by_protocol
@@ -75,6 +79,15 @@ def test_rows_of_many_partitions_in_any_order_are_in_few_open_files(tmp_path: Pa
     names = [file.name for manifest in manifests for file in manifest.files]
     assert len(set(names)) == len(names)
     assert all(name.startswith("_") for name in names), "a reader of the folder skips them"
+
+
+def test_many_partition_columns_have_a_number_for_each_combination() -> None:
+    """Six columns of 4,096 values each have 2 ** 72 combinations, more than a number of 64 bits can tell."""
+    values = [str(number) for number in range(4_096)]
+    texts = [pa.array([*values, "16" if column == 0 else "0"]) for column in range(6)]
+    assert len(partition_numbers(texts).unique()) == len(values) + 1
+    again = [pa.array([None, "", None, "x"]), pa.array(["y", "y", "y", "y"])]
+    assert partition_numbers(again).to_pylist() == [0, 1, 0, 2]
 
 
 def failing(batch: pa.RecordBatch, error: Exception) -> Iterator[pa.RecordBatch]:

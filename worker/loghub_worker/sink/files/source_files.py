@@ -124,21 +124,28 @@ def _parts(rows: Iterable[pa.RecordBatch], by: Sequence[str], data: Sequence[int
         if not batch.num_rows:
             continue
         texts = [pc.cast(batch.column(name), pa.string()) for name in by]
-        codes = pa.array([0] * batch.num_rows, pa.int64())
-        for text in texts:
-            encoded = text.dictionary_encode(null_encoding="encode")
-            codes = pc.add(pc.multiply(codes, len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
-        order = pc.array_sort_indices(codes)
-        ordered = batch.select(data).take(order)
-        ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
+        partitions = partition_numbers(texts)
+        order = pc.array_sort_indices(partitions)
         begin = 0
-        for end in ends:
+        for end in pc.run_end_encode(partitions.take(order)).run_ends.to_pylist():
             row = order[begin].as_py()
             folder = partition_folder(by, [text[row].as_py() for text in texts])
             if (said := folder_obstacle(folder, by)) is not None:
                 raise RowsRejectedError(f"the rows have {said}")
-            yield folder, ordered.slice(begin, end - begin)
+            # A copy: a slice of a few rows, which wait long for more, would keep the rows of all partitions.
+            yield folder, batch.select(data).take(order.slice(begin, end - begin))
             begin = end
+
+
+def partition_numbers(texts: Sequence[pa.Array]) -> pa.Array:
+    """A number for each row, which rows of the same texts share. The numbers are always less than the number
+    of rows, so that their products with another column's number of texts do not overflow."""
+    numbers = pa.array([0] * len(texts[0]), pa.int64())
+    for text in texts:
+        encoded = text.dictionary_encode(null_encoding="encode")
+        pairs = pc.add(pc.multiply(numbers, len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
+        numbers = pairs.dictionary_encode().indices.cast(pa.int64())
+    return numbers
 
 
 def try_to_write(options: SourceFileOptions, stage: Path, schema: pa.Schema) -> None:
