@@ -2,7 +2,8 @@
 
 Consumers are known by numbers. The caller never gives a number twice for one subscription. Positions are
 `loghub.domain.log_position`. A run is half-open, lies in one log group, and may stop at the end of its group
-in either form, ``(o, n)`` or ``(o+1, 0)``. The time is in monotonic seconds.
+in either form, ``(o, n)`` or ``(o+1, 0)``. The time is in monotonic seconds, unless a name ends in
+``unix_s``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ class LoadedEntry(NamedTuple):
     """Logs of one log group that was read. Ordered types deliver it whole.
 
     ``is_last``: the group ends with it. A group whose frame would be too large is cut into several entries.
-    ``slots`` has the slot of each log, if the load requested slots. Before ``not_before_s`` the logs are not
+    ``slots`` has the slot of each log, if the load requested slots. Before ``due_unix_s`` the logs are not
     delivered in Shared and Key_Shared.
     """
 
@@ -40,7 +41,7 @@ class LoadedEntry(NamedTuple):
     logs: int
     is_last: bool = True
     slots: Sequence[int] | None = None
-    not_before_s: float = 0.0
+    due_unix_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +178,11 @@ class SubscribedShards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayPassed:
-    """Apply it at `next_deadline`."""
+class ClockRead:
+    """The wall clock shows this time. Apply it at `next_deadline`, before the first consumer joins, and when
+    the wall clock was set: logs that wait for a time of day come by the corrected clock."""
+
+    unix_s: float
 
 
 Event = (
@@ -195,7 +199,7 @@ Event = (
     | Appended
     | GroupsLoaded
     | SubscribedShards
-    | DelayPassed
+    | ClockRead
 )
 DeliveredRun = tuple[int, int, int]  # first, stop, redeliveries so far
 

@@ -143,7 +143,7 @@ class KeyedQueue(SharedQueue):
     # -- delivery
 
     def dispatch(self, draft: DispatchDraft) -> None:
-        self.wake(draft.now)
+        self.wake(draft)
         if not self.has_supply:
             return
         dealt = {
@@ -193,13 +193,13 @@ class KeyedQueue(SharedQueue):
                 break
             entry, first, stop = piece
             slots = entry.slots or ()
-            has_times = entry.not_before_s > draft.now or bool(self.held_back)
+            has_times = entry.due_unix_s > draft.unix_s or bool(self.held_back)
             position = first
             while position < stop and hungry and len(self.waiting) < limits.look_ahead:
                 slot = slots[position - entry.first]
                 value = slot << 1 | is_last(entry, position + 1)
                 owner = self.owners.owner(slot)
-                if has_times and self.is_held_back(entry, position, draft.now):
+                if has_times and self.is_held_back(entry, position, draft):
                     pass
                 elif (
                     owner is None

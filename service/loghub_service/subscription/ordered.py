@@ -193,5 +193,5 @@ class OrderedQueue:
     def has_unowned(self) -> bool:
         return False
 
-    def deadline(self) -> float | None:
+    def deadline(self, unix_ahead_s: float) -> float | None:  # noqa: ARG002 - no log waits for a time
         return None

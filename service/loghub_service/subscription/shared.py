@@ -38,13 +38,48 @@ class Member:
         return self.consumer.priority, self.consumer.number
 
 
+class TimedPositions:
+    """Positions that wait until a time: ``until`` has the time of each, and what is known of it. The heap
+    ``timers`` has some as well that do not wait any more."""
+
+    __slots__ = ("timers", "until")
+
+    def __init__(self) -> None:
+        self.until: dict[int, tuple[float, int]] = {}
+        self.timers: list[tuple[float, int]] = []
+
+    def add(self, position: int, value: int, until_s: float) -> None:
+        self.until[position] = (until_s, value)
+        heapq.heappush(self.timers, (until_s, position))
+
+    def deadline(self) -> float | None:
+        while self.timers:
+            until_s, position = self.timers[0]
+            if position in self.until:
+                return until_s
+            heapq.heappop(self.timers)
+        return None
+
+    def due(self, now_s: float) -> Iterator[tuple[int, int]]:
+        """Take out what need not wait any more."""
+        while (until_s := self.deadline()) is not None and until_s <= now_s:
+            _, position = heapq.heappop(self.timers)
+            yield position, self.until.pop(position)[1]
+
+    def clear(self) -> None:
+        self.until.clear()
+        self.timers.clear()
+
+
 class SharedQueue:
     """``members`` are in the order of their turns, and ``served`` is the turn of the last delivery.
 
     ``out`` has each position that is out, with the member whose ``pending`` has it. ``waiting`` has those
-    that wait, with the heap ``lowest``, and ``delayed`` those that wait until a time, with the heap
-    ``timers``; what the heaps have and these do not is acknowledged. ``counts`` has the positions that were
-    redelivered, and ``held_back`` has the times of positions whose delay was not over at a rewind.
+    that wait, with the heap ``lowest``; what the heap has and ``waiting`` does not is acknowledged.
+    ``delayed`` has those whose consumer wanted them later, by the monotonic clock, and ``scheduled`` those
+    whose producer did, by the wall clock. ``counts`` has the positions that were redelivered, and
+    ``held_back`` has the times of those of ``delayed`` whose delay was not over at a rewind: a time that the
+    producer chose is read again.
     """
 
     __slots__ = (
@@ -55,8 +90,8 @@ class SharedQueue:
         "lowest",
         "members",
         "out",
+        "scheduled",
         "served",
-        "timers",
         "waiting",
     )
 
@@ -67,14 +102,14 @@ class SharedQueue:
         self.out: dict[int, Member] = {}
         self.waiting: dict[int, int] = {}
         self.lowest: list[int] = []
-        self.delayed: dict[int, tuple[float, int]] = {}
-        self.timers: list[tuple[float, int]] = []
+        self.delayed, self.scheduled = TimedPositions(), TimedPositions()
         self.counts: dict[int, int] = {}
         self.held_back: dict[int, float] = {}
 
     @property
     def unacked(self) -> int:
-        return len(self.out) + len(self.waiting) + len(self.delayed)
+        timed = len(self.delayed.until) + len(self.scheduled.until)
+        return len(self.out) + len(self.waiting) + timed
 
     weight = unacked
 
@@ -160,8 +195,10 @@ class SharedQueue:
             self._take_back(position, value)
         elif position in self.waiting:
             value = self.waiting.pop(position)
-        elif position in self.delayed:
-            _, value = self.delayed.pop(position)
+        elif position in self.delayed.until:
+            _, value = self.delayed.until.pop(position)
+        elif position in self.scheduled.until:
+            _, value = self.scheduled.until.pop(position)
         else:
             return None
         if self.counts:
@@ -185,20 +222,16 @@ class SharedQueue:
                 self._wait(position, value)
                 continue
             self.counts[position] = self.counts.get(position, 0) + 1
-            self._delay(position, value, until_s)
+            self.delayed.add(position, value, until_s)
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         pending = self.members[consumer.number].pending
         positions = sorted({p for first, stop, _ in runs for p in range(first, stop) if p in pending})
         return runs_of(positions, self.counts) if positions else []
 
-    def _delay(self, position: int, value: int, until_s: float) -> None:
-        self.delayed[position] = (until_s, value)
-        heapq.heappush(self.timers, (until_s, position))
-
     def rewind(self) -> None:
         """Forget what is out; the counts stay, and so do the delays that are not over."""
-        self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.items())
+        self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.until.items())
         self._forget_acked()
         self.cursor.rewind()
         self._clear()
@@ -216,7 +249,7 @@ class SharedQueue:
         self.waiting.clear()
         self.lowest.clear()
         self.delayed.clear()
-        self.timers.clear()
+        self.scheduled.clear()
 
     def forget(self) -> None:
         self._clear()
@@ -224,7 +257,7 @@ class SharedQueue:
         self.held_back.clear()
 
     def drop_below(self, mark: int, draft: DispatchDraft) -> None:
-        known = (self.out, self.waiting, self.delayed)
+        known = (self.out, self.waiting, self.delayed.until, self.scheduled.until)
         dropped = [p for positions in known for p in positions if p < mark]
         for position in dropped:
             self._forget_one(position)
@@ -244,13 +277,12 @@ class SharedQueue:
             if member.consumer.permits > 0 and member.room(limits) > 0:
                 yield member
 
-    def deadline(self) -> float | None:
-        while self.timers:
-            until_s, position = self.timers[0]
-            if position in self.delayed:
-                return until_s
-            heapq.heappop(self.timers)
-        return None
+    def deadline(self, unix_ahead_s: float) -> float | None:
+        delayed_s, due_unix_s = self.delayed.deadline(), self.scheduled.deadline()
+        if due_unix_s is None:
+            return delayed_s
+        due_s = due_unix_s - unix_ahead_s
+        return due_s if delayed_s is None else min(delayed_s, due_s)
 
     def has_unowned(self) -> bool:
         return False
@@ -260,15 +292,14 @@ class SharedQueue:
         """Whether a log may be there to be dealt: without one, the consumers need not be looked at."""
         return bool(self.waiting or self.cursor.window)
 
-    def wake(self, now: float) -> None:
+    def wake(self, draft: DispatchDraft) -> None:
         """Let go what has waited for its time."""
-        while (until_s := self.deadline()) is not None and until_s <= now:
-            _, position = heapq.heappop(self.timers)
-            _, value = self.delayed.pop(position)
-            self._wait(position, value)
+        for timed, now_s in ((self.delayed, draft.now), (self.scheduled, draft.unix_s)):
+            for position, value in timed.due(now_s):
+                self._wait(position, value)
 
     def dispatch(self, draft: DispatchDraft) -> None:
-        self.wake(draft.now)
+        self.wake(draft)
         limits = draft.limits
         ready = list(self.hungry(limits)) if self.has_supply else []
         while ready:
@@ -306,8 +337,8 @@ class SharedQueue:
             entry, first, stop = piece
             room -= stop - first
             self.cursor.pass_to(stop, draft)
-            if entry.not_before_s > draft.now or self.held_back:
-                due = [p for p in range(first, stop) if not self.is_held_back(entry, p, draft.now)]
+            if entry.due_unix_s > draft.unix_s or self.held_back:
+                due = [p for p in range(first, stop) if not self.is_held_back(entry, p, draft)]
                 positions += due
                 values += (value_of(entry, position) for position in due)
             else:
@@ -316,12 +347,16 @@ class SharedQueue:
                 values[-1] = is_last(entry, stop)
         return positions, values
 
-    def is_held_back(self, entry: LoadedEntry, position: int, now: float) -> bool:
+    def is_held_back(self, entry: LoadedEntry, position: int, draft: DispatchDraft) -> bool:
         """Let a new position wait if its time has not come."""
-        until_s = max(entry.not_before_s, self.held_back.pop(position, 0.0))
-        if until_s > now:
-            self._delay(position, value_of(entry, position), until_s)
-        return until_s > now
+        until_s = self.held_back.pop(position, 0.0)
+        if until_s > draft.now:
+            self.delayed.add(position, value_of(entry, position), until_s)
+        elif entry.due_unix_s > draft.unix_s:
+            self.scheduled.add(position, value_of(entry, position), entry.due_unix_s)
+        else:
+            return False
+        return True
 
     def _deliver(self, member: Member, positions: list[int], values: list[int], draft: DispatchDraft) -> None:
         if positions:

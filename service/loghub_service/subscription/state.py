@@ -127,8 +127,9 @@ class Queue(Protocol):
     def has_unowned(self) -> bool:
         """Whether a log waits whose slot nobody has."""
 
-    def deadline(self) -> float | None:
-        """When the first log may be delivered of those that wait for a time."""
+    def deadline(self, unix_ahead_s: float) -> float | None:
+        """When the first log may be delivered of those that wait for a time, in monotonic seconds; unix
+        seconds are ahead of these by so much."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -258,13 +259,14 @@ class Subscription:
     """All consumers and shards. ``consumers`` are in the order in which they joined. ``full`` has those that
     got as many logs as one may have: once they have fewer, each of their shards can deliver again.
     ``deadlines`` has the shards of which a log waits for a time, with the first such time, in monotonic
-    seconds."""
+    seconds; by the wall clock, unix seconds are ahead of these by ``unix_ahead_s``."""
 
     settings: SubscriptionSettings
     shards: dict[int, Cursor] = field(default_factory=dict)
     consumers: dict[int, AttachedConsumer] = field(default_factory=dict)
     full: dict[int, AttachedConsumer] = field(default_factory=dict)
     deadlines: dict[int, float] = field(default_factory=dict)
+    unix_ahead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +290,10 @@ class DispatchDraft:
     outcome: DispatchOutcome = field(default_factory=DispatchOutcome)
     touched: dict[int, Cursor] = field(default_factory=dict)
     asking: list[AttachedConsumer] = field(default_factory=list)
+
+    @property
+    def unix_s(self) -> float:
+        return self.now + self.subscription.unix_ahead_s
 
     def touch(self, cursor: Cursor) -> None:
         self.touched[cursor.shard] = cursor

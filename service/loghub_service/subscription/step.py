@@ -7,7 +7,7 @@ events on one state copies it first.
 
 How to use it: apply events one at a time. Persist ``acked`` and ``replaced`` before a receipt is sent; a
 delivery needs nothing to be durable. Answer each `LoadGroups` by a `GroupsLoaded`. After each step, set one
-timer for `next_deadline` and apply `DelayPassed` when it fires.
+timer for `next_deadline` and apply `ClockRead` when it fires.
 
     shards = {0: ShardStart(end=position_of(1))}
     subscription = create(SubscriptionSettings(type=SubscriptionType.SHARED), shards)
@@ -30,8 +30,8 @@ from loghub_service.subscription.events import (
     Allow,
     Appended,
     ChangeSettings,
+    ClockRead,
     CursorTransition,
-    DelayPassed,
     DispatchOutcome,
     Event,
     Expired,
@@ -87,7 +87,8 @@ def step(
     """Apply one event. A bad request results in a refusal or in rejected runs, never in an exception."""
     draft = DispatchDraft(subscription=subscription, now=now, limits=limits)
     match event:
-        case DelayPassed():
+        case ClockRead():
+            subscription.unix_ahead_s = event.unix_s - now
             draft.touched.update(subscription.shards)
         case SubscribedShards():
             _change_shards(draft, event)
@@ -104,7 +105,7 @@ def step(
 
 
 def next_deadline(subscription: Subscription) -> float | None:
-    """When to apply a `DelayPassed`, in monotonic seconds; None if no log waits for a time."""
+    """When to apply a `ClockRead`, in monotonic seconds; None if no log waits for a time."""
     return min(subscription.deadlines.values(), default=None)
 
 
@@ -372,7 +373,8 @@ def _settle(draft: DispatchDraft) -> None:
 
 def _keep_deadline(subscription: Subscription, cursor: Cursor) -> None:
     """So that `next_deadline` looks at no other shard: it is asked after each step."""
-    deadline_s = cursor.queue.deadline() if _may_deliver(cursor) else None
+    ahead_s = subscription.unix_ahead_s
+    deadline_s = cursor.queue.deadline(ahead_s) if _may_deliver(cursor) else None
     if deadline_s is None:
         subscription.deadlines.pop(cursor.shard, None)
     else:

@@ -173,14 +173,15 @@ def _check_shared(
             values |= member.pending
             out[number] += len(member.pending)
             assert all(queue.out[position] is member for position in member.pending)
-    values |= {position: value for position, (_, value) in queue.delayed.items()}
+    for timed in (queue.delayed, queue.scheduled):
+        values |= {position: value for position, (_, value) in timed.until.items()}
+        assert not timed.until or {position for _, position in timed.timers} >= timed.until.keys()
     assert values.keys() == below
     turns = [member.turn for member in queue.members.values()]
     assert turns == sorted(turns)
     for position, value in values.items():
         assert bool(value & LAST) is (position + 1 not in logs)
         assert not is_keyed or value >> 1 == logs[position]
-    assert not queue.delayed or {position for _, position in queue.timers} >= queue.delayed.keys()
     if is_keyed:
         _check_keyed(cursor, cast(KeyedQueue, queue))
 
@@ -425,7 +426,8 @@ def _check_delivery(delivery: Delivery, after: Subscription, stored: Stored) -> 
             earlier = (p for p, slot in logs.items() if p < position and slot == logs[position])
             for p in earlier:
                 is_with_it = p in queue.out and queue.out[p].consumer is consumer
-                assert p in cursor.acked or is_with_it or p in queue.delayed, "a log passed one of its key"
+                is_later = p in queue.delayed.until or p in queue.scheduled.until
+                assert p in cursor.acked or is_with_it or is_later, "a log passed one of its key"
 
 
 def _delivered(delivery: Delivery) -> Iterator[tuple[int, int]]:

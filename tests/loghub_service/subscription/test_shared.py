@@ -7,7 +7,6 @@ from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     Allow,
-    DelayPassed,
     Expired,
     Join,
     LeaveSubscription,
@@ -198,11 +197,9 @@ def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
     of.flow(1, 9)
     assert of.taken(1) == [2]
     assert next_deadline(of.subscription) == 2.5
-    of.now = 2.4
-    of.apply(DelayPassed())
+    of.time_passes(2.4)
     assert of.taken(1) == []
-    of.now = 2.5
-    of.apply(DelayPassed())
+    of.time_passes(2.5)
     assert of.delivered == {1: [(0, 1)]}
     assert next_deadline(of.subscription) is None
 
@@ -227,19 +224,51 @@ def test_a_delay_survives_that_nobody_is_connected() -> None:
     assert next_deadline(of.subscription) is None
     of.join(2, permits=9)
     assert of.delivered[2] == [(0, 0)]
-    of.now = 5.0
-    of.apply(DelayPassed())
+    of.time_passes(5.0)
     assert of.delivered[2] == [(0, 0), (1, 1)]
 
 
 def test_logs_with_a_time_wait_for_it() -> None:
-    of = DrivenSubscription(SHARED, plain(2), not_before_s=7.0)
+    of = DrivenSubscription(SHARED, plain(2), due_unix_s=7.0)
     of.join(1, permits=9)
     assert of.taken(1) == []
     of.ack(0)
-    of.now = 7.0
-    of.apply(DelayPassed())
+    of.time_passes(7.0)
     assert of.taken(1) == [1]
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+@pytest.mark.parametrize("permits", [0, 9])
+def test_logs_with_a_time_follow_a_clock_that_is_set(kind: SubscriptionType, permits: int) -> None:
+    """Whether they wait because of their time or are not dealt yet; a delay is a duration."""
+    of = DrivenSubscription(kind, plain(2), due_unix_s=100.0)
+    of.time_passes(1.0, unix_s=100.0)
+    of.join(1, permits=1)
+    assert of.taken(1) == [0]
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=5.0))
+    of.time_passes(2.0, unix_s=50.0)
+    of.flow(1, permits)
+    of.flow(1, 9 - permits)
+    assert of.taken(1) == []
+    assert next_deadline(of.subscription) == 6.0
+    of.time_passes(6.0, unix_s=54.0)
+    assert of.delivered.pop(1) == [(0, 1)]
+    assert next_deadline(of.subscription) == 52.0
+    of.time_passes(7.0, unix_s=99.0)
+    assert of.taken(1) == []
+    assert next_deadline(of.subscription) == 8.0
+    of.time_passes(8.0, unix_s=100.0)
+    assert of.taken(1) == [1]
+
+
+def test_a_time_counts_by_the_clock_of_now_after_nobody_was_connected() -> None:
+    of = DrivenSubscription(SHARED, plain(1), due_unix_s=100.0)
+    of.time_passes(1.0, unix_s=50.0)
+    of.join(1, permits=9)
+    of.apply(LeaveSubscription(consumer=1))
+    of.time_passes(2.0, unix_s=100.0)
+    of.join(2, permits=9)
+    assert of.taken(2) == [0]
 
 
 def test_a_late_acknowledgment_settles_what_is_out_elsewhere_waits_or_is_not_read() -> None:
@@ -397,8 +426,8 @@ def test_a_seek_forgets_delays() -> None:
     assert of.taken(2) == [0, 1]
     of.flow(2, 9)
     of.apply(Redeliver(consumer=2, shard=0, delay_s=9.0))
-    for of.now, expected in ((5.0, []), (9.0, [0, 1])):
-        of.apply(DelayPassed())
+    for now, expected in ((5.0, []), (9.0, [0, 1])):
+        of.time_passes(now)
         assert of.taken(2) == expected
 
 

@@ -19,7 +19,7 @@ from loghub_service.subscription.events import (
     Allow,
     Appended,
     ChangeSettings,
-    DelayPassed,
+    ClockRead,
     DispatchOutcome,
     Event,
     Expired,
@@ -78,6 +78,8 @@ class Life:
         self._limits = LIMITS[seed % 2]
         self._chooses = seed % 4 >= 2  # consumers of Key_Shared choose their slots
         self._now = 0.0
+        self._ahead_s = 0.0  # the wall clock
+        self._latest_s = 0.0  # that the wall clock has shown
         self._numbers = 0
         self._groups: dict[int, list[tuple[int, ...]]] = {0: []}
         self._times: dict[tuple[int, int], float] = {}  # of groups, by shard and ordinal
@@ -101,6 +103,7 @@ class Life:
             self._leave: 2,
             self._ack_up_to: 3,
             self._time_passes: 2,
+            self._clock_is_set: 1,
             self._change_settings: self.seed % 4 == 1,
             self._split: self.seed % 3 == 0,
             self._drop_shard: 1,
@@ -119,27 +122,36 @@ class Life:
     def _step(self, event: Event) -> DispatchOutcome:
         self._story.append(event)
         subscription, before = self._subscription, known(self._subscription)
+        self._latest_s = max(self._latest_s, self._now + self._ahead_s)
         outcome: DispatchOutcome = self._rules.step(subscription, event, now=self._now, limits=self._limits)
         stored = {shard: StoredLogs(tuple(groups)) for shard, groups in self._groups.items()}
         check_step(before, event, outcome, subscription, stored)
         check_state(subscription, stored, self._limits)
-        self._check_deadline()
+        self._check_deadline(event)
         self._check_still_out()
         count(self._coverage, event, outcome)
         self._loads += outcome.loads
+        is_ordered = subscription.settings.type.is_ordered
         for delivery in outcome.deliveries:
             for first, stop, _ in delivery.runs:
                 self._delivered += ((delivery.shard, position) for position in range(first, stop))
+                due_s = self._times.get((delivery.shard, ordinal_of(first)), 0.0)
+                assert is_ordered or due_s <= self._latest_s, "a log is delivered before its time"
         return outcome
 
-    def _check_deadline(self) -> None:
-        delayed = [
-            until_s
+    def _check_deadline(self, event: Event) -> None:
+        times = [
+            until_s - ahead_s
             for cursor in self._subscription.shards.values()
             if cursor.state in DELIVERING and not self._subscription.settings.type.is_ordered
-            for until_s, _ in cursor.queue.delayed.values()  # type: ignore[attr-defined]
+            for timed, ahead_s in (
+                (cursor.queue.delayed, 0.0),  # type: ignore[attr-defined]
+                (cursor.queue.scheduled, self._ahead_s),  # type: ignore[attr-defined]
+            )
+            for until_s, _ in timed.until.values()
         ]
-        assert self._rules.next_deadline(self._subscription) == min(delayed, default=None)
+        assert self._rules.next_deadline(self._subscription) == min(times, default=None)
+        assert not isinstance(event, ClockRead) or all(time_s > self._now for time_s in times)
 
     def _check_still_out(self) -> None:
         """Of the newest deliveries of one shard, what each consumer has."""
@@ -167,7 +179,7 @@ class Life:
         groups = self._groups[shard]
         if len(groups) < MAX_GROUPS:
             if self._dice.random() < 0.2:
-                self._times[shard, len(groups)] = self._now + DELAY_S
+                self._times[shard, len(groups)] = self._now + self._ahead_s + DELAY_S
             # A group without logs is lost.
             groups.append(tuple(self._dice.choices((0, 9, HIGH), k=self._dice.randrange(4))))
             self._reach(shard, is_closed=False)
@@ -218,7 +230,7 @@ class Life:
                 len(slots[at : at + size]),
                 is_last=at + size >= len(slots),
                 slots=slots[at : at + size] if load.with_slots else None,
-                not_before_s=until_s,
+                due_unix_s=until_s,
             )
             for at in range(0, len(slots), size)
         ]
@@ -309,7 +321,14 @@ class Life:
 
     def _time_passes(self) -> None:
         self._now += DELAY_S
-        self._step(DelayPassed())
+        self._read_clock()
+
+    def _clock_is_set(self) -> None:
+        self._ahead_s = self._dice.choice((-2 * DELAY_S, 0.0, DELAY_S, 3 * DELAY_S))
+        self._read_clock()
+
+    def _read_clock(self) -> None:
+        self._step(ClockRead(unix_s=self._now + self._ahead_s))
 
     def _seek_or_expire(self) -> None:
         shard = self._shard()
@@ -331,6 +350,7 @@ class Life:
         self._subscription = self._rules.create(old.settings, self._shards, durable)
         self._loads.clear()
         self._delivered.clear()
+        self._read_clock()
 
     # -- the end
 
@@ -348,7 +368,7 @@ class Life:
             ):
                 break
             self._now += DELAY_S
-            self._step(DelayPassed())
+            self._read_clock()
             self._step(Flow(consumer=-1, permits=9))
             while self._loads:
                 self._answer()

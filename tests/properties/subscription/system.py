@@ -21,7 +21,7 @@ from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
     Appended,
-    DelayPassed,
+    ClockRead,
     DispatchOutcome,
     Event,
     Expired,
@@ -97,7 +97,7 @@ class Setup:
     parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     in_order: bool = True
     delays: bool = False
-    delayed_group: int = -1  # an ordinal, whose logs have a time
+    delayed_group: int = -1  # an ordinal, whose logs have a time; the wall clock is set ahead and back
     admin: bool = True
     permits: tuple[int, ...] = (1, 2)
     limits: SubscriptionLimits
@@ -160,9 +160,10 @@ class SubscriptionModel:
         before = known(self._thaw(system))
         for event in self.events(system):
             yield event, self._after(system, event, before)
-        if any(isinstance(c.queue, FrozenShared) and (c.queue.delayed or c.queue.held_back)
-               for c in system.cursors):  # fmt: skip
-            yield "time passes", self._after(later(system, DELAY_S), DelayPassed(), before)
+        queues = [cursor.queue for cursor in system.cursors if isinstance(cursor.queue, FrozenShared)]
+        if any(queue.delayed or queue.scheduled or queue.held_back for queue in queues):
+            unix_s = system.unix_ahead_s
+            yield "time passes", self._after(later(system, DELAY_S), ClockRead(unix_s=unix_s), before)
         if self.setup.admin:
             yield "the service restarts", freeze(self._restarted(self._thaw(system)))
 
@@ -182,6 +183,8 @@ class SubscriptionModel:
                     yield from self._redeliveries(cursor, number)
         if self.setup.bad and all(permits <= 0 for _, permits, *_ in system.consumers):
             yield from self._bad(system)
+        if self.setup.delayed_group >= 0:
+            yield ClockRead(unix_s=0.0 if system.unix_ahead_s else DELAY_S)
         if self.setup.parents:
             yield from self._changes({cursor.shard for cursor in system.cursors})
         for cursor in system.cursors:
@@ -247,8 +250,8 @@ class SubscriptionModel:
         """One group, with a time if it has one."""
         ordinal = ordinal_of(first)
         slots = self.setup.groups[shard][ordinal]
-        until_s = DELAY_S if ordinal == self.setup.delayed_group else 0.0
-        entry = LoadedEntry(position_of(ordinal), len(slots), slots=slots, not_before_s=until_s)
+        due_s = DELAY_S if ordinal == self.setup.delayed_group else 0.0
+        entry = LoadedEntry(position_of(ordinal), len(slots), slots=slots, due_unix_s=due_s)
         assert position_of(ordinal) < end
         return GroupsLoaded(shard=shard, load=LOAD, entries=(entry,), next=position_of(ordinal + 1))
 
@@ -296,9 +299,7 @@ class SubscriptionModel:
         """What the newest load of a shard finds."""
         cursor = subscription.shards[shard]
         loaded = self._loaded(shard, cursor.loaded, cursor.end)
-        entries = [
-            entry._replace(not_before_s=entry.not_before_s and now + DELAY_S) for entry in loaded.entries
-        ]
+        entries = [entry._replace(due_unix_s=entry.due_unix_s and now + DELAY_S) for entry in loaded.entries]
         return replace(loaded, load=cursor.load, entries=entries)
 
     # -- liveness
@@ -315,7 +316,7 @@ class SubscriptionModel:
         todo = list(self._what_is_missing(subscription, now))
         for _ in range(20):
             now += DELAY_S
-            todo += [DelayPassed(), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
+            todo += [ClockRead(unix_s=now), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
             while todo:
                 outcome = self._step(subscription, todo.pop(0), known(subscription), now)
                 todo += (self._answer(subscription, load.shard, now) for load in outcome.loads)

@@ -126,7 +126,7 @@ UNREACHABLE = {
     "acked.add: stop > self.mark is False": "for saved deltas; the core adds what is not acknowledged",
     "keyed._assign_chosen: member.consumer.slots is False": TYPED,
     "keyed._deal_new: entry.slots is False": TYPED,
-    "keyed._deal_new: self.is_held_back(entry, position, draft.now) is False": RARE,
+    "keyed._deal_new: self.is_held_back(entry, position, draft) is False": RARE,
     "shared._forget_acked: p not in acked is False": RARE,
     "ordered._drop_acked: end in self.stops is False": LARGE,
     "ordered._drop_acked: end in self.stops is True": LARGE,
