@@ -27,6 +27,7 @@ class Refusal(StrEnum):
     UNKNOWN_CONSUMER = "UnknownConsumer"
     UNKNOWN_SHARD = "UnknownShard"
     NOT_ORDERED = "NotOrdered"  # a cumulative acknowledgment needs an order
+    NO_TAKER = "NoTaker"  # no other consumer could take the logs
 
 
 class LoadedEntry(NamedTuple):
@@ -59,7 +60,7 @@ class ShardStart:
 class Join:
     """A consumer is attached to these shards, or with None to all shards, future ones included. It has no
     permits yet. ``slots`` are ranges that a consumer of Key_Shared has chosen. A lower priority number goes
-    first."""
+    first. ``takes_any_size``: no log is too large for the consumer (`PassOn`)."""
 
     consumer: int
     name: str
@@ -67,6 +68,7 @@ class Join:
     shards: tuple[int, ...] | None
     priority: int = 0
     slots: tuple[SlotRange, ...] | None = None
+    takes_any_size: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,17 @@ class Redeliver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassOn:
+    """These logs are too large for the consumer that has them: in Shared they go to a consumer that takes any
+    size, once it has permits. Refused if none is attached to the shard, and in the other types, in which one
+    consumer alone may get a log."""
+
+    consumer: int
+    shard: int
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeekTo:
     """The mark is set, everything else is forgotten, and the consumers of the shard are closed."""
 
@@ -194,6 +207,7 @@ Event = (
     | Ack
     | AckUpTo
     | Redeliver
+    | PassOn
     | SeekTo
     | Expired
     | Appended

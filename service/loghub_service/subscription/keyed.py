@@ -8,8 +8,10 @@ logs of its key that were out as well, and a log with a delay lets later logs pa
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from loghub_service.subscription.acked import Run
 from loghub_service.subscription.events import ActiveChange
 from loghub_service.subscription.shared import LAST, Member, SharedQueue, is_last
 from loghub_service.subscription.slots import SlotOwners
@@ -139,6 +141,9 @@ class KeyedQueue(SharedQueue):
         if value is not None and value >> 1 in self.queues:
             self._offer(value >> 1)  # it may have been the first that waited
         return value
+
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:  # noqa: ARG002 - has its slot
+        return False
 
     # -- delivery
 

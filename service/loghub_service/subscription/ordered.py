@@ -139,6 +139,9 @@ class OrderedQueue:
         if consumer is self.active:
             self.rewind()
 
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:  # noqa: ARG002 - the rest waits
+        return False
+
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         if consumer is not self.active:
             return []

@@ -7,8 +7,9 @@ acknowledged.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from loghub.domain.log_position import INDEX_MASK, group_end
 from loghub_service.subscription.acked import Acked, Run
@@ -18,6 +19,8 @@ from loghub_service.subscription.state import AttachedConsumer, Cursor, Dispatch
 # What is known of a position that is out or waits, in one number: whether it is the last of its group, and
 # above that bit the slot of its key (0 in Shared).
 LAST = 1
+# Up to so many positions to be delivered next, with what is known of them.
+Supply = Callable[[DispatchDraft, int], tuple[list[int], list[int]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +78,8 @@ class SharedQueue:
     """``members`` are in the order of their turns, and ``served`` is the turn of the last delivery.
 
     ``out`` has each position that is out, with the member whose ``pending`` has it. ``waiting`` has those
-    that wait, with the heap ``lowest``; what the heap has and ``waiting`` does not is acknowledged.
+    that wait, each in the heap ``lowest``, or in ``large`` if it is for a consumer that takes any size; what
+    the heaps have and ``waiting`` does not is acknowledged.
     ``delayed`` has those whose consumer wanted them later, by the monotonic clock, and ``scheduled`` those
     whose producer did, by the wall clock. ``counts`` has the positions that were redelivered, and
     ``held_back`` has the times of those of ``delayed`` whose delay was not over at a rewind: a time that the
@@ -87,6 +91,7 @@ class SharedQueue:
         "cursor",
         "delayed",
         "held_back",
+        "large",
         "lowest",
         "members",
         "out",
@@ -102,6 +107,7 @@ class SharedQueue:
         self.out: dict[int, Member] = {}
         self.waiting: dict[int, int] = {}
         self.lowest: list[int] = []
+        self.large: list[int] = []
         self.delayed, self.scheduled = TimedPositions(), TimedPositions()
         self.counts: dict[int, int] = {}
         self.held_back: dict[int, float] = {}
@@ -129,9 +135,17 @@ class SharedQueue:
         for position, value in member.pending.items():
             self._take_back(position, value)
             self._wait(position, value)
+        if self.large and not self._has_taker():
+            for position in self.large:
+                heapq.heappush(self.lowest, position)
+            self.large.clear()
         if not self.members:
             self.rewind()
         return []
+
+    def _has_taker(self) -> bool:
+        """Whether a member takes logs of any size."""
+        return any(member.consumer.takes_any_size for member in self.members.values())
 
     def _take_back(self, position: int, value: int) -> None:  # noqa: ARG002 - see KeyedQueue
         """Note that the position is not out any more; the caller updates the member's ``pending``."""
@@ -213,16 +227,31 @@ class SharedQueue:
         """Only logs that are out at this consumer come again: a late request may name logs that another
         consumer has now.
         """
-        member = self.members[consumer.number]
-        for position in list(member.pending) if runs is None else _named(runs, member.pending):
-            value = member.pending.pop(position)
-            consumer.unacked -= 1
-            self._take_back(position, value)
+        for position, value in self._taken_back(consumer, runs):
             if not is_counted:
                 self._wait(position, value)
                 continue
             self.counts[position] = self.counts.get(position, 0) + 1
             self.delayed.add(position, value, until_s)
+
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:
+        if not self._has_taker():
+            return False
+        for position, value in self._taken_back(consumer, runs):
+            self.waiting[position] = value
+            heapq.heappush(self.large, position)
+        return True
+
+    def _taken_back(
+        self, consumer: AttachedConsumer, runs: Sequence[Run] | None
+    ) -> Iterator[tuple[int, int]]:
+        """Take what is out at the consumer, all of it or some runs, with what is known of it."""
+        pending = self.members[consumer.number].pending
+        for position in list(pending) if runs is None else _named(runs, pending):
+            value = pending.pop(position)
+            consumer.unacked -= 1
+            self._take_back(position, value)
+            yield position, value
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         pending = self.members[consumer.number].pending
@@ -248,6 +277,7 @@ class SharedQueue:
             member.consumer.unacked -= len(member.pending)
         self.waiting.clear()
         self.lowest.clear()
+        self.large.clear()
         self.delayed.clear()
         self.scheduled.clear()
 
@@ -300,14 +330,22 @@ class SharedQueue:
 
     def dispatch(self, draft: DispatchDraft) -> None:
         self.wake(draft)
+        ready = list(self.hungry(draft.limits)) if self.has_supply else []
+        if self.large:
+            takers = [member for member in ready if member.consumer.takes_any_size]
+            self._deal(takers, partial(self._next_waiting, self.large), draft)
+            ready = [member for member in ready if member.room(draft.limits) > 0]
+        self._deal(ready, self._next, draft)
+
+    def _deal(self, ready: list[Member], supply: Supply, draft: DispatchDraft) -> None:
+        """Deal to these members in turns, while they have room and there is a log."""
         limits = draft.limits
-        ready = list(self.hungry(limits)) if self.has_supply else []
         while ready:
             turn = [m for m in ready if m.consumer.priority == ready[0].consumer.priority]
             later = next((i for i, member in enumerate(turn) if member.turn > self.served), 0)
             turn = turn[later:] + turn[:later]
             rounds = min(member.room(limits) for member in turn)
-            positions, values = self._supply(draft, rounds * len(turn))
+            positions, values = supply(draft, rounds * len(turn))
             if not positions:
                 return
             # This deals the logs as one at a time would: no consumer's room ends within these rounds.
@@ -316,19 +354,26 @@ class SharedQueue:
             self.served = turn[(len(positions) - 1) % len(turn)].turn
             ready = [member for member in ready if member.room(limits) > 0]
 
-    def _supply(self, draft: DispatchDraft, max_logs: int) -> tuple[list[int], list[int]]:
-        """The next positions to be delivered, with what is known of them."""
-        positions, values = list[int](), list[int]()
-        limits, waiting, lowest = draft.limits, self.waiting, self.lowest
+    def _next_waiting(
+        self, lowest: list[int], draft: DispatchDraft, max_logs: int
+    ) -> tuple[list[int], list[int]]:
+        """The next positions of a heap, with what is known of them."""
+        positions, values, waiting = list[int](), list[int](), self.waiting
         while lowest and len(positions) < max_logs:
             value = waiting.get(lowest[0])
             if value is not None:
-                if self.cursor.acked.is_beyond(lowest[0], limits.max_ranges):
-                    return positions, values
+                if self.cursor.acked.is_beyond(lowest[0], draft.limits.max_ranges):
+                    break
                 del waiting[lowest[0]]
                 positions.append(lowest[0])
                 values.append(value)
             heapq.heappop(lowest)
+        return positions, values
+
+    def _next(self, draft: DispatchDraft, max_logs: int) -> tuple[list[int], list[int]]:
+        """The next positions for any member, with what is known of them."""
+        positions, values = self._next_waiting(self.lowest, draft, max_logs)
+        limits = draft.limits
         room = limits.max_unacked - self.unacked - len(positions)
         while room > 0 and len(positions) < max_logs:
             piece = self.cursor.piece(min(room, max_logs - len(positions)), draft)

@@ -66,7 +66,7 @@ class SubscriptionSettings:
 class AttachedConsumer:
     """``permits`` is what the consumer can take, below 0 after an entry that was larger. ``unacked`` counts
     the logs that are out at it, in all its shards. ``is_everywhere``: it is attached to each new shard as
-    well. It gets logs of ``only`` these shards."""
+    well. It gets logs of ``only`` these shards. ``takes_any_size``: no log is too large for it."""
 
     number: int
     name: str
@@ -77,6 +77,7 @@ class AttachedConsumer:
     unacked: int = 0
     is_everywhere: bool = False
     only: frozenset[int] | None = None
+    takes_any_size: bool = True
 
     def permits_at(self, shard: int) -> int:
         """How many logs of the shard the consumer can take."""
@@ -105,6 +106,10 @@ class Queue(Protocol):
         self, consumer: AttachedConsumer, runs: Sequence[Run] | None, until_s: float, *, is_counted: bool
     ) -> None:
         """Deliver again what is out at the consumer, all of it or some runs, but not before a time."""
+
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:
+        """Give logs that are out at the consumer, and are too large for it, to one that takes any size;
+        whether there is one that may get them."""
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         """What of these runs is out at the consumer."""

@@ -40,6 +40,7 @@ from loghub_service.subscription.events import (
     Join,
     LeaveSubscription,
     LoadGroups,
+    PassOn,
     Redeliver,
     Refusal,
     SeekTo,
@@ -127,6 +128,7 @@ def _join(draft: DispatchDraft, event: Join) -> None:
         slots=event.slots if event.type is SubscriptionType.KEY_SHARED else None,
         shards=shards,
         is_everywhere=event.shards is None,
+        takes_any_size=event.takes_any_size,
     )
     subscription.consumers[consumer.number] = consumer
     for shard in shards:
@@ -279,7 +281,7 @@ def _reaches(cursor: Cursor, end: int, *, is_closed: bool) -> None:
     cursor.is_closed |= is_closed
 
 
-_OfShard = Ack | AckUpTo | Redeliver | SeekTo | Expired | Appended | GroupsLoaded
+_OfShard = Ack | AckUpTo | Redeliver | PassOn | SeekTo | Expired | Appended | GroupsLoaded
 
 
 def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
@@ -293,13 +295,8 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             _ack(draft, cursor, event)
         case AckUpTo():
             _ack_up_to(draft, cursor, event)
-        case Redeliver():
-            consumer = cursor.members.get(event.consumer)
-            if consumer is None:
-                draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
-            else:
-                until_s = draft.now + max(event.delay_s, 0.0)
-                cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
+        case Redeliver() | PassOn():
+            draft.outcome.refusal = _take_back(draft, cursor, event)
         case SeekTo():
             _seek(draft, cursor, event.position)
         case Expired():
@@ -310,6 +307,17 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             if cursor.is_loading and event.load == cursor.load:
                 cursor.is_loading = False
                 fill(cursor, event, draft)
+
+
+def _take_back(draft: DispatchDraft, cursor: Cursor, event: Redeliver | PassOn) -> Refusal | None:
+    consumer = cursor.members.get(event.consumer)
+    if consumer is None:
+        return Refusal.UNKNOWN_CONSUMER
+    if isinstance(event, PassOn):
+        return None if cursor.queue.pass_on(consumer, event.runs) else Refusal.NO_TAKER
+    until_s = draft.now + max(event.delay_s, 0.0)
+    cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
+    return None
 
 
 def _ack(draft: DispatchDraft, cursor: Cursor, event: Ack) -> None:

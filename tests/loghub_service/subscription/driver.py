@@ -96,6 +96,7 @@ class DrivenSubscription:
         name: str = "",
         shards: tuple[int, ...] = (0,),
         slots: tuple[tuple[int, int], ...] | None = None,
+        takes_any_size: bool = True,
     ) -> DispatchOutcome:
         outcome = self.apply(
             Join(
@@ -105,6 +106,7 @@ class DrivenSubscription:
                 shards=shards,
                 priority=priority,
                 slots=slots,
+                takes_any_size=takes_any_size,
             )
         )
         if permits:

@@ -182,8 +182,18 @@ def _check_shared(
     for position, value in values.items():
         assert bool(value & LAST) is (position + 1 not in logs)
         assert not is_keyed or value >> 1 == logs[position]
+    if queue.large:
+        large = set(queue.large) & queue.waiting.keys()
+        assert not large & set(queue.lowest)
+        assert not large or _has_taker(queue), "nobody could take these logs"
     if is_keyed:
         _check_keyed(cursor, cast(KeyedQueue, queue))
+
+
+def _has_taker(queue: SharedQueue, limits: SubscriptionLimits | None = None) -> bool:
+    """Whether there is a consumer for logs of any size, and with ``limits``, whether it has room."""
+    takers = [member for member in queue.members.values() if member.consumer.takes_any_size]
+    return any(limits is None or member.room(limits) > 0 for member in takers)
 
 
 def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
@@ -247,7 +257,9 @@ def _check_progress(kind: SubscriptionType, cursor: Cursor, unread: int, limits:
     """Nothing that could be delivered is left, and what could be read is being read."""
     queue = cursor.queue
     if kind is SubscriptionType.SHARED:
-        waiting = cast(SharedQueue, queue).waiting
+        shared = cast(SharedQueue, queue)
+        waits = shared.large and not _has_taker(shared, limits)
+        waiting = shared.waiting.keys() - set(shared.large) if waits else shared.waiting
         assert all(cursor.acked.is_beyond(p, limits.max_ranges) for p in waiting)
     if kind is SubscriptionType.KEY_SHARED:
         keyed = cast(KeyedQueue, queue)

@@ -10,6 +10,7 @@ from loghub_service.subscription.events import (
     Expired,
     Join,
     LeaveSubscription,
+    PassOn,
     Redeliver,
     Refusal,
     SeekTo,
@@ -446,3 +447,72 @@ def test_what_is_out_above_the_expired_logs_stays_out() -> None:
     of.apply(Expired(shard=0, position=G1))
     assert of.subscription.consumers[1].unacked == 1
     assert of.ack(G1).acked == {0: [(G1, G2)]}
+
+
+def test_a_log_that_is_too_large_for_its_consumer_waits_for_one_that_takes_any_size() -> None:
+    """Whatever the priorities are; meanwhile the other logs go on."""
+    of = DrivenSubscription(SHARED, plain(3, 1))
+    of.join(1, permits=2, takes_any_size=False)
+    of.join(2, priority=1)
+    assert of.taken(1) == [0, 1]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 2)])).refusal is None
+    of.flow(1, 1)
+    assert of.taken(1) == [2]
+    of.flow(2, 1)
+    of.flow(1, 9)
+    assert (of.taken(2), of.taken(1)) == ([0], [G1])
+    of.flow(2, 1)
+    assert of.delivered == {2: [(1, 0)]}
+    of.ack(0, 1, 2, G1)
+    assert of.mark == position_of(2)
+
+
+def test_what_is_too_large_goes_to_the_takers_in_turns_and_first() -> None:
+    of = DrivenSubscription(SHARED, plain(8))
+    of.join(1, permits=4, takes_any_size=False)
+    assert of.taken(1) == [0, 1, 2, 3]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 4)])).refusal is Refusal.NO_TAKER
+    of.join(2)
+    of.join(3)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(1, 3)]))
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(3, 2)
+    of.flow(2, 2)
+    assert (of.taken(3), of.taken(2)) == ([0, 1], [2, 4])
+
+
+def test_what_is_too_large_is_for_all_once_no_taker_is_left() -> None:
+    """Then the endpoint of the consumer that is dealt it leaves it out."""
+    of = DrivenSubscription(SHARED, plain(3))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=1)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(1, 1)
+    assert (of.taken(1), of.taken(2)) == ([0, 2], [1])
+    of.apply(LeaveSubscription(consumer=2))
+    of.flow(1, 9)
+    assert of.taken(1) == [0, 1]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)])).refusal is Refusal.NO_TAKER
+
+
+def test_what_is_too_large_comes_to_a_limited_consumer_again_once_it_was_refused() -> None:
+    of = DrivenSubscription(SHARED, plain(1))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(2, 1)
+    of.apply(Redeliver(consumer=2, shard=0))
+    of.flow(1, 1)
+    assert of.delivered[1] == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.KEY_SHARED, SubscriptionType.FAILOVER])
+def test_what_is_too_large_is_for_nobody_else_where_one_consumer_alone_may_get_it(
+    kind: SubscriptionType,
+) -> None:
+    of = DrivenSubscription(kind, plain(1))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=1)
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)])).refusal is Refusal.NO_TAKER
+    assert of.apply(PassOn(consumer=3, shard=0, runs=[(0, 1)])).refusal is Refusal.UNKNOWN_CONSUMER
+    assert of.delivered == {1: [(0, 0)]}

@@ -24,7 +24,8 @@ from loghub_service.subscription.state import Cursor, Subscription, Subscription
 MAX_COUNT = 2  # of redeliveries: more make no difference
 LOAD = 1  # the number of a load that is under way
 
-FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...]]
+# Number, permits, priority, slots, shards, whether it takes any size.
+FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...], bool]
 FrozenOrdered = tuple[int, tuple[tuple[int, int], ...], int]  # active, stops, unacked
 Pairs = tuple[tuple[int, int], ...]
 Timed = tuple[tuple[int, float, int], ...]
@@ -37,6 +38,7 @@ class FrozenShared(NamedTuple):
     served: tuple[int, int]
     pending: tuple[tuple[int, Pairs], ...]
     waiting: Pairs
+    large: tuple[int, ...]
     delayed: Timed
     scheduled: Timed
     counts: Pairs
@@ -71,7 +73,7 @@ def freeze(subscription: Subscription) -> FrozenSubscription:
         subscription.settings.type,
         tuple(
             [
-                (number, c.permits, c.priority, c.slots, c.shards)
+                (number, c.permits, c.priority, c.slots, c.shards, c.takes_any_size)
                 for number, c in sorted(subscription.consumers.items())
             ]
         ),
@@ -116,6 +118,7 @@ def _freeze_shared(queue: SharedQueue, kind: SubscriptionType) -> FrozenShared:
         queue.served,
         tuple([(number, _pairs(member.pending)) for number, member in queue.members.items()]),
         _pairs(queue.waiting),
+        tuple(sorted(p for p in queue.large if p in queue.waiting)) if queue.large else (),
         _timed(queue.delayed),
         _timed(queue.scheduled),
         tuple([(p, min(count, MAX_COUNT)) for p, count in _sorted(queue.counts) if p not in acked]),
@@ -146,9 +149,15 @@ def thaw(
     """``settings`` are for its type. ``rules`` has the names of the modules of the rules, or of their
     copies."""
     subscription: Subscription = rules.Subscription(settings=settings, unix_ahead_s=frozen.unix_ahead_s)
-    for number, permits, priority, slots, shards in frozen.consumers:
+    for number, permits, priority, slots, shards, takes_any_size in frozen.consumers:
         subscription.consumers[number] = rules.AttachedConsumer(
-            number=number, name=str(number), priority=priority, slots=slots, shards=shards, permits=permits
+            number=number,
+            name=str(number),
+            priority=priority,
+            slots=slots,
+            shards=shards,
+            permits=permits,
+            takes_any_size=takes_any_size,
         )
     for cursor in frozen.cursors:
         subscription.shards[cursor.shard] = _thaw_cursor(cursor, subscription, parents[cursor.shard], rules)
@@ -205,7 +214,8 @@ def _thaw_shared(frozen: FrozenShared, queue: SharedQueue, rules: SimpleNamespac
             member.consumer.unacked += len(pending)
     if frozen.waiting:
         queue.waiting.update(frozen.waiting)
-        queue.lowest.extend(queue.waiting)
+        queue.large.extend(frozen.large)
+        queue.lowest.extend(p for p in queue.waiting if p not in frozen.large)
     for timed, positions in ((queue.delayed, frozen.delayed), (queue.scheduled, frozen.scheduled)):
         for position, until_s, value in positions:
             timed.add(position, value, until_s)

@@ -29,6 +29,7 @@ from loghub_service.subscription.events import (
     LeaveSubscription,
     LoadedEntry,
     LoadGroups,
+    PassOn,
     Redeliver,
     SeekTo,
     ShardStart,
@@ -100,6 +101,7 @@ class Life:
             self._allow: 6,
             self._join: 6,
             self._redeliver: 6,
+            self._pass_on: 2,
             self._leave: 2,
             self._ack_up_to: 3,
             self._time_passes: 2,
@@ -265,6 +267,7 @@ class Life:
                 shards=shards,
                 priority=self._dice.choice((0, 0, 1)),
                 slots=self._slots() if self._chooses else None,
+                takes_any_size=self._dice.random() < 0.5,
             )
         )
 
@@ -302,11 +305,20 @@ class Life:
         shard = self._shard()
         self._step(AckUpTo(shard=shard, stop=self._position(shard)))
 
-    def _redeliver(self) -> None:
-        shard, runs = self._shard(), list[tuple[int, int]]()
+    def _runs(self, shard: int) -> list[tuple[int, int]]:
+        runs = list[tuple[int, int]]()
         for _ in range(self._dice.randrange(1, 4)):
             first = self._position(shard)
             runs.append((first, self._dice.choice((first + 1, first + 2, group_end(first)))))
+        return runs
+
+    def _pass_on(self) -> None:
+        shard = self._shard()
+        self._step(PassOn(consumer=self._consumer(), shard=shard, runs=self._runs(shard)))
+
+    def _redeliver(self) -> None:
+        shard = self._shard()
+        runs = self._runs(shard)
         self._step(
             Redeliver(
                 consumer=self._consumer(),

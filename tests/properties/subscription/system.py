@@ -30,6 +30,7 @@ from loghub_service.subscription.events import (
     Join,
     LeaveSubscription,
     LoadedEntry,
+    PassOn,
     Redeliver,
     SeekTo,
     ShardStart,
@@ -98,6 +99,7 @@ class Setup:
     in_order: bool = True
     delays: bool = False
     delayed_group: int = -1  # an ordinal, whose logs have a time; the wall clock is set ahead and back
+    limited: frozenset[int] = frozenset()  # consumers for which logs may be too large
     admin: bool = True
     permits: tuple[int, ...] = (1, 2)
     limits: SubscriptionLimits
@@ -174,7 +176,7 @@ class SubscriptionModel:
             if number not in there and attached <= {cursor.shard for cursor in system.cursors}:
                 for kind in self.setup.types:
                     yield self._join(number, kind)
-        for number, permits, _, _, shards in system.consumers:
+        for number, permits, _, _, shards, _ in system.consumers:
             yield LeaveSubscription(consumer=number)
             if permits <= 0:
                 yield from (Flow(consumer=number, permits=more) for more in self.setup.permits)
@@ -201,6 +203,7 @@ class SubscriptionModel:
             shards=self.setup.attached[number] or tuple(self.setup.groups),
             priority=self.setup.priorities[number],
             slots=self.setup.slots[number],
+            takes_any_size=number not in self.setup.limited,
         )
 
     def _changes(self, shards: set[int]) -> Iterator[Event]:
@@ -215,6 +218,7 @@ class SubscriptionModel:
         yield Flow(consumer=new, permits=1)
         yield LeaveSubscription(consumer=new)
         yield Redeliver(consumer=new, shard=0)
+        yield PassOn(consumer=0, shard=0, runs=((0, 1),))
         yield Appended(shard=9, end=0)
         yield AckUpTo(shard=0, stop=1)
         yield Join(consumer=new, name="", type=kind, shards=(0,), slots=((1, 2), (2, 3)))
@@ -235,6 +239,8 @@ class SubscriptionModel:
             for delay_s in (0.0, DELAY_S) if self.setup.delays else (0.0,):
                 runs = ((position, position + 1),)
                 yield Redeliver(consumer=number, shard=shard, runs=runs, delay_s=delay_s)
+            if number in self.setup.limited:
+                yield PassOn(consumer=number, shard=shard, runs=((position, position + 1),))
 
     def _of_log(self, shard: int, end: int, *, is_closed: bool) -> Iterator[Event]:
         if end < position_of(len(self.setup.groups[shard])):

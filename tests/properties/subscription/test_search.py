@@ -60,10 +60,18 @@ SETUPS = {
         attached=((0, 1), (1,)),
         start_groups=1,
         delays=True,
+        limited=frozenset({0}),
         limits=TIGHT,
     ),
     "Shared with priorities and delays": Setup(
-        types=SHARED, groups=ONE, priorities=(0, 1), delays=True, delayed_group=1, admin=False, limits=WIDE
+        types=SHARED,
+        groups=ONE,
+        priorities=(0, 1),
+        delays=True,
+        delayed_group=1,
+        limited=frozenset({0}),
+        admin=False,
+        limits=WIDE,
     ),
     "Key_Shared": Setup(
         types=KEY_SHARED,
