@@ -39,6 +39,7 @@ from loghub_service.pulsar.broker.refusals import PulsarDisconnect, RefusedComma
 from loghub_service.pulsar.broker.store import PulsarLogin, PulsarTopic
 from loghub_service.pulsar.wire.errors import MalformedCommand, ServerError
 from loghub_service.pulsar.wire.frames import LENGTH_BYTES, CommandFrame, decode_frame, encode_frame
+from loghub_service.pulsar.wire.producers import CommandSendError
 from loghub_service.pulsar.wire.session import (
     NO_REQUEST,
     PROTOCOL_VERSION,
