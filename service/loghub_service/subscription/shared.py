@@ -272,12 +272,12 @@ class SharedQueue:
         self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in acked}
 
     def _clear(self) -> None:
-        """Nothing is out: the last member has left, or the shard is gone with what was out at its members."""
+        """Nothing is out: the last member has left, and ``large`` is empty since, or the shard is gone with
+        what was out at its members."""
         for member in self.members.values():
             member.consumer.unacked -= len(member.pending)
         self.waiting.clear()
         self.lowest.clear()
-        self.large.clear()
         self.delayed.clear()
         self.scheduled.clear()
 

@@ -481,6 +481,18 @@ def test_what_is_too_large_goes_to_the_takers_in_turns_and_first() -> None:
     assert (of.taken(3), of.taken(2)) == ([0, 1], [2, 4])
 
 
+def test_a_taker_without_room_for_more_holds_nobody_up() -> None:
+    limits = SubscriptionLimits(max_unacked=3, max_unacked_of_consumer=2)
+    of = DrivenSubscription(SHARED, plain(5), limits=limits)
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=9)
+    assert (of.taken(1), of.taken(2)) == ([0], [1, 2])
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(1, 9)
+    of.ack(1)
+    assert (of.taken(2), of.taken(1)) == ([0], [3])
+
+
 def test_what_is_too_large_is_for_all_once_no_taker_is_left() -> None:
     """Then the endpoint of the consumer that is dealt it leaves it out."""
     of = DrivenSubscription(SHARED, plain(3))
