@@ -76,7 +76,7 @@ class Life:
         self._kind = kind
         self._rules = rules
         self._coverage = coverage
-        self._limits = LIMITS[seed % 2]
+        self._limits = LIMITS[seed // 4 % 2]
         self._chooses = seed % 4 >= 2  # consumers of Key_Shared choose their slots
         self._now = 0.0
         self._ahead_s = 0.0  # the wall clock
@@ -101,11 +101,9 @@ class Life:
             self._allow: 6,
             self._join: 6,
             self._redeliver: 6,
-            self._pass_on: 2,
             self._leave: 2,
             self._ack_up_to: 3,
             self._time_passes: 2,
-            self._clock_is_set: 1,
             self._change_settings: self.seed % 4 == 1,
             self._split: self.seed % 3 == 0,
             self._drop_shard: 1,
@@ -306,19 +304,22 @@ class Life:
         self._step(AckUpTo(shard=shard, stop=self._position(shard)))
 
     def _runs(self, shard: int) -> list[tuple[int, int]]:
+        """Of what was delivered last, or any."""
         runs = list[tuple[int, int]]()
+        delivered = [position for of, position in self._delivered[-6:] if of == shard]
         for _ in range(self._dice.randrange(1, 4)):
-            first = self._position(shard)
+            is_out = bool(delivered) and self._dice.random() < 0.5
+            first = self._dice.choice(delivered) if is_out else self._position(shard)
             runs.append((first, self._dice.choice((first + 1, first + 2, group_end(first)))))
         return runs
 
-    def _pass_on(self) -> None:
-        shard = self._shard()
-        self._step(PassOn(consumer=self._consumer(), shard=shard, runs=self._runs(shard)))
-
     def _redeliver(self) -> None:
+        """Or the logs are too large."""
         shard = self._shard()
         runs = self._runs(shard)
+        if self._dice.random() < 0.2:
+            self._step(PassOn(consumer=self._consumer(), shard=shard, runs=runs))
+            return
         self._step(
             Redeliver(
                 consumer=self._consumer(),
@@ -332,11 +333,10 @@ class Life:
     # -- what else happens
 
     def _time_passes(self) -> None:
+        """Perhaps the wall clock is set, too."""
         self._now += DELAY_S
-        self._read_clock()
-
-    def _clock_is_set(self) -> None:
-        self._ahead_s = self._dice.choice((-2 * DELAY_S, 0.0, DELAY_S, 3 * DELAY_S))
+        if self._dice.random() < 0.3:
+            self._ahead_s = self._dice.choice((-2 * DELAY_S, 0.0, DELAY_S, 3 * DELAY_S))
         self._read_clock()
 
     def _read_clock(self) -> None:

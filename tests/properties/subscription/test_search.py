@@ -120,7 +120,7 @@ SYSTEMS = 1_250  # for each setup, 13,750 in all, each some 4 steps of 0.1 ms
 # it would end where everything is acknowledged and little is new.
 WIDE_SYSTEMS, WIDTH = 12_500, 60
 DEEP_SYSTEMS = 200_000  # 2 million in all
-LIVES, STEPS = 40, 200  # of each type
+LIVES, STEPS = 60, 200  # of each type
 DEEP_LIVES = 1_000
 # Of the modules of the rules, in the order in which they import each other.
 COUNTED = ("acked", "slots", "state", "ordered", "shared", "keyed", "step")
