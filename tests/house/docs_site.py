@@ -29,7 +29,7 @@ RENAMED = {
     "docs/README.md": "pages.md",
     "docs/decisions/README.md": "decisions/index.md",
 }
-FILES = "files"  # where copies of the files are to which pages link
+FILES = "files"  # with copies of the files to which pages link
 NOT_SEARCHED = "Maintainers"  # the part of the navigation
 _LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]*)(#[^)\s]*)?(?=\))")
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
@@ -79,7 +79,7 @@ def site_text(source: str, text: str, *, is_searched: bool) -> tuple[str, set[st
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if target.endswith(".md"):
             return posixpath.relpath(page_of(target), here or ".") + anchor
-        if target.startswith("docs/"):  # a picture, which lies beside the pages
+        if target.startswith("docs/"):  # a picture, which lies next to the pages
             return posixpath.relpath(target.removeprefix("docs/"), here or ".")
         files.add(target)
         return posixpath.relpath(f"{FILES}/{target}", here or ".")
