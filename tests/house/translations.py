@@ -1,7 +1,7 @@
-"""``python -m tests.house.translations [PAGE ..]``: says which pages in Chinese are older than their sources, and, for each
-PAGE that is named, that its translation now is of the present source.
+"""``python -m tests.house.translations [PAGE ..]``: says which pages in Chinese are older than
+their sources; of each PAGE that is named it notes that it now is of the present source.
 
-A page of ``docs/zh/`` begins with a comment that has the path of its source and the beginning of the source's hash.
+A page of ``docs/zh/`` begins with a comment that has the path of its source and the beginning of its hash.
 """
 
 import hashlib
