@@ -109,7 +109,7 @@ def test_every_page_is_reachable_by_links_from_readme() -> None:
 
 
 def test_code_cites_a_page_by_its_path() -> None:
-    """A bare file name cannot be opened, and escapes the check above. A link in Markdown is another matter."""
+    """A bare file name cannot be opened, and escapes the check above. Links of Markdown are exempt."""
     names = "|".join(sorted(re.escape(page.name) for page in (ROOT / "docs").rglob("*.md")))
     bare = re.compile(rf"(?<![\w/.(-])(?:{names})(?![\w\"])")
     hits = [
