@@ -5,7 +5,6 @@ a file: links lead to pages of the site, or to copies of the files; the column t
 row is folded away; the search leaves out what only maintainers read.
 """
 
-import os
 import posixpath
 import re
 import shutil
@@ -36,6 +35,7 @@ _LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]*)(#[^)\s]*)?(?=\))")
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 _CELL = re.compile(r"(?<!\\)\|")
 SHOWN_BY = "shown by"
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def sources() -> list[str]:
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
     """Reads the names of Python functions in mkdocs.yml as texts."""
 
 
-_Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda _loader, suffix, _node: suffix)
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda _loader, suffix, _node: suffix)
 
 
 def configuration() -> Any:
@@ -146,10 +146,8 @@ def build() -> str:
     write_pages()
     shutil.rmtree(OUT / "site", ignore_errors=True)
     program = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]
-    ran = subprocess.run(
-        program, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
-    )
-    printed = ran.stdout + ran.stderr
+    ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    printed = _COLOR.sub("", ran.stdout + ran.stderr)
     if ran.returncode:
         raise SystemExit(printed)
     return printed
