@@ -333,11 +333,11 @@ class SharedQueue:
         ready = list(self.hungry(draft.limits)) if self.has_supply else []
         if self.large:
             takers = [member for member in ready if member.consumer.takes_any_size]
-            self._deal(takers, partial(self._next_waiting, self.large), draft)
+            self._deal_in_turns(takers, partial(self._next_waiting, self.large), draft)
             ready = [member for member in ready if member.room(draft.limits) > 0]
-        self._deal(ready, self._next, draft)
+        self._deal_in_turns(ready, self._next, draft)
 
-    def _deal(self, ready: list[Member], supply: Supply, draft: DispatchDraft) -> None:
+    def _deal_in_turns(self, ready: list[Member], supply: Supply, draft: DispatchDraft) -> None:
         """Deal to these members in turns, while they have room and there is a log."""
         limits = draft.limits
         while ready:
