@@ -82,8 +82,8 @@ class SharedQueue:
     the heaps have and ``waiting`` does not is acknowledged.
     ``delayed`` has those whose consumer wanted them later, by the monotonic clock, and ``scheduled`` those
     whose producer did, by the wall clock. ``counts`` has the positions that were redelivered, and
-    ``held_back`` has the times of those of ``delayed`` whose delay was not over at a rewind: a time that the
-    producer chose is read again.
+    ``held_back`` has the times of positions whose delay was not over at a rewind: a time that the producer
+    has chosen is read again.
     """
 
     __slots__ = (
