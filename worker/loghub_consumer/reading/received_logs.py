@@ -28,9 +28,9 @@ Cut = Literal["bytes", "time"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBounds:
-    """From one position up to, not including, another; "end" is now. The reading ends after the first step with
-    which it has so many bytes, decompressed, or so many seconds. A step has 2 MiB of one shard, and at most
-    one answer of the service."""
+    """From one position up to, not including, another; "end" is now. The reading ends after the first step
+    with which it has so many bytes, decompressed, or so many seconds. A step has 2 MiB of one shard, and at
+    most one answer of the service."""
 
     begin: Position
     end: Position
