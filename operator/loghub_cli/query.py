@@ -6,8 +6,8 @@ worker would first start a JVM. Its SQL is not Spark's: docs/command-line.md has
 
 import importlib
 import sys
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import click
 import pyarrow as pa
@@ -59,7 +59,7 @@ def query(  # noqa: PLR0913 - each is an option
         elif sys.stdin.isatty():
             _prompt(session, form, rows)
         else:
-            for statement in _statements(iter(sys.stdin)):
+            for statement in _statements(sys.stdin):
                 _print(session.run(statement), form, rows)
 
 
@@ -84,37 +84,51 @@ def _has_rows(batches: Iterator[pa.RecordBatch]) -> bool:
 
 def _prompt(session: DuckDbSession, form: RowFormat, limit: int | None) -> None:
     """Until Ctrl-D or ``exit``. Ctrl-C ends what is typed or what runs."""
-    importlib.import_module("readline")  # lets `input` edit the line, and keep the earlier ones
+    with suppress(ImportError):  # a Python may be built without it
+        importlib.import_module("readline")  # lets `input` edit the line, and keep the earlier ones
     click.echo("End a statement with a semicolon; Ctrl-D ends.", err=True)
+    statement = ""
     while True:
         try:
-            for statement in _statements(_typed()):
-                _print(session.run(statement), form, limit)
-                break
-            else:
+            line = input(CONTINUED if statement else PROMPT)
+            if not statement and _ends(line):
                 return
+            statement = _longer(statement, line)
+            if _is_whole(statement):
+                whole, statement = statement, ""
+                _print(session.run(whole), form, limit)
         except click.ClickException as error:
             click.echo(error.format_message(), err=True)
         except KeyboardInterrupt:
+            statement = ""
             click.echo(err=True)
+        except EOFError:
+            click.echo(err=True)
+            return
 
 
-def _typed() -> Iterator[str]:
-    try:
-        yield from chain([input(PROMPT)], iter(lambda: input(CONTINUED), None))
-    except EOFError:
-        click.echo(err=True)
-
-
-def _statements(lines: Iterator[str]) -> Iterator[str]:
-    """Statements, each of which ends with a semicolon at the end of a line, or with the text."""
+def _statements(lines: Iterable[str]) -> Iterator[str]:
+    """The statements of a text."""
     statement = ""
     for line in lines:
-        if not statement and line.strip().lower().rstrip(";") in END_WORDS:
+        if not statement and _ends(line):
             return
-        statement = f"{statement}{line.rstrip()}\n" if line.strip() or statement else ""
-        if statement.endswith(";\n"):
+        statement = _longer(statement, line)
+        if _is_whole(statement):
             yield statement
             statement = ""
-    if statement.strip():
+    if statement:
         yield statement
+
+
+def _ends(line: str) -> bool:
+    return line.strip().lower().rstrip(";") in END_WORDS
+
+
+def _longer(statement: str, line: str) -> str:
+    return f"{statement}{line.rstrip()}\n" if line.strip() or statement else ""
+
+
+def _is_whole(statement: str) -> bool:
+    """A semicolon at the end of a line ends a statement; one within a line may be in a text."""
+    return statement.endswith(";\n")

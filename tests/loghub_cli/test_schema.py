@@ -98,8 +98,8 @@ def test_the_select_of_a_logstore_runs_in_query(cli: Cli) -> None:
     table, _, statement = result.out.partition("\n\n")
     assert [line.split()[:3] for line in table.splitlines()] == [
         ["KEY", "SHARE", "TYPE"],
-        ["user", "100.0%", "STRING"],
         ["ms", "100.0%", "BIGINT"],
+        ["user", "100.0%", "STRING"],
         ["q'", "66.7%", "STRING"],
         ["k\\x07", "33.3%", "STRING"],
     ]
