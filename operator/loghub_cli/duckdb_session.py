@@ -1,6 +1,6 @@
 """SQL over one table of logs, by DuckDB in this process, with nothing else in its reach.
 
-SQL that somebody pastes must not read a file, write one, or open a connection. So external access and
+SQL that a user pastes must not read a file, write one, or open a connection. So external access and
 extensions are off, Python's own variables are not tables, and the configuration is locked before the first
 statement of a user. What a query may use is bounded: memory, which is never extended by files, and time.
 

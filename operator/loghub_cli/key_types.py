@@ -28,7 +28,7 @@ STRING, BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP = (
     "DATE",
     "TIMESTAMP",
 )
-VIEW_COLUMNS = ("__time__", "__topic__", "__source__")  # of the SELECT, beside the keys
+VIEW_COLUMNS = ("__time__", "__topic__", "__source__")  # of the SELECT, before the keys
 MAX_KEYS = 200  # a SELECT of more columns is read by nobody; each takes a pass over the sample
 MAX_NAME_CHARS = 60  # of a column: PostgreSQL keeps 63
 EXAMPLE_CHARS = 40  # to recognize what the key is

@@ -94,7 +94,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """As DuckDB writes it: ``{a=1}`` for a map or a struct, and ``[1, 2]`` for a list."""
+    """Writes a value as DuckDB does: ``{a=1}`` for a map or a struct, and ``[1, 2]`` for a list."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -119,7 +119,7 @@ class _JsonWriter:
 
 
 class _CsvWriter:
-    """As RFC 4180 has it, with LF at the end of a line. A null is nothing, and an empty text is ``""``."""
+    """Writes CSV by RFC 4180, with LF at the end of a line. A null is nothing, an empty text is ``""``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._encoder = msgspec.json.Encoder(decimal_format="number")

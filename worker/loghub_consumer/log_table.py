@@ -31,8 +31,8 @@ SHOWN_CHARS = 200  # of a cell: a value may have a megabyte, which the notebook 
 
 
 class LogTable:
-    """Logs in the order of their shards and cursors. The columns are those of the view `logs` of pipelines
-    (docs/pipelines.md 1); a text that was not UTF-8 has U+FFFD in place of the wrong bytes."""
+    """Logs in the order of their shards and cursors. The columns are the columns of the view `logs` of
+    pipelines (docs/pipelines.md 1); a text that was not UTF-8 has U+FFFD in place of the wrong bytes."""
 
     def __init__(self, logstore: str, received: "ReceivedLogs", *, limit_mib: int) -> None:
         self._logstore = logstore
@@ -107,10 +107,12 @@ def read(  # noqa: PLR0913 - each is an option
 
     A time is unix seconds, a `datetime`, or a text: an age such as ``10m``, a time such as
     ``2026-01-31T08:00:00Z``, or ``begin`` for the first log. ``limit_mib`` limits what is read,
-    decompressed, and ``timeout_s`` for how long. ``project``, ``endpoint`` and ``credentials`` are by default
-    those of the variables LOGHUB_PROJECT, LOGHUB_ENDPOINT, LOGHUB_ACCESS_KEY_ID, LOGHUB_ACCESS_KEY_SECRET,
-    LOGHUB_SECURITY_TOKEN and LOGHUB_REGION. Raises `ValueError` for an invalid or missing value,
-    `MissingPackageError` without pyarrow, and `LogHubException`."""
+    decompressed, and ``timeout_s`` for how long. The defaults of ``project``, ``endpoint`` and
+    ``credentials`` are in the variables LOGHUB_PROJECT, LOGHUB_ENDPOINT, LOGHUB_ACCESS_KEY_ID,
+    LOGHUB_ACCESS_KEY_SECRET, LOGHUB_SECURITY_TOKEN and LOGHUB_REGION.
+
+    Raises `ValueError` for an invalid or missing value, `MissingPackageError` without pyarrow, and
+    `LogHubException`."""
     with needs("loghub-consumer[arrow]", "loghub_consumer.read"):
         from loghub_consumer.reading.received_logs import ReadBounds, read_received
 

@@ -40,7 +40,7 @@ class ReadBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedLogs:
-    """The rows, and what was read for them. Times are those of receipt, in unix seconds."""
+    """The rows, and what was read for them. Times are times of receipt, in unix seconds."""
 
     rows: pa.Table
     shards: tuple[int, ...]
@@ -48,7 +48,7 @@ class ReceivedLogs:
     # Everything that was received before this time was read. None: a limit ended the reading within the first
     # second, so the table has the first logs of each shard, and no time up to which it is complete.
     end_s: int | None
-    cut: Cut | None  # the limit that ended the reading before the end that was asked for
+    cut: Cut | None  # the limit that ended the reading before the requested end
     bytes: int  # of the log groups that were read, decompressed
     missing: int  # log groups that expired while they were read
     replaced: int  # texts with invalid UTF-8, which was replaced by U+FFFD
