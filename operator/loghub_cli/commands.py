@@ -76,7 +76,7 @@ EXAMPLES = {
     ),
     "query": (
         "loghub query access \"SELECT contents['user'], count(*) FROM logs GROUP BY 1\" --from 1h",
-        'loghub query access "SELECT * FROM logs" -o parquet > access.parquet',
+        'loghub query access "SELECT * FROM logs" -n 1000 -o csv',
         "loghub query access -i",
     ),
     "schema": ("loghub schema access --from 1h",),
