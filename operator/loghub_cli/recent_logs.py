@@ -50,7 +50,7 @@ def bounded(limit_mib: int, begin: str) -> Callable[[F], F]:
         click.option("--limit-mib", type=click.IntRange(1, MAX_LIMIT_MIB), default=limit_mib,
                      show_default=True, help="End the reading once so much was read, decompressed."),
         click.option("--timeout", type=DURATION, default=60.0, show_default=True,
-                     help="End the reading after so long, and each query."),
+                     help="End the reading after so long; a query, too."),
     )  # fmt: skip
     return decorate
 
