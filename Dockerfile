@@ -150,7 +150,7 @@ COPY worker/loghub_worker/image/cds_archive.py /opt/loghub/
 RUN python /opt/loghub/cds_archive.py /opt/loghub/spark.jsa
 ENV LOGHUB_CLASS_ARCHIVE=/opt/loghub/spark.jsa
 ENTRYPOINT ["tini", "--", "python", "-m", "loghub_worker"]
-COPY loghub/__init__.py loghub/atomic_file.py loghub/backoff.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py /app/loghub/
+COPY loghub/__init__.py loghub/atomic_file.py loghub/backoff.py loghub/clock.py loghub/extras.py loghub/freed_memory.py loghub/listening.py loghub/times.py /app/loghub/
 COPY loghub/contract /app/loghub/contract
 COPY loghub/client /app/loghub/client
 COPY loghub/domain /app/loghub/domain

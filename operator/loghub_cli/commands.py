@@ -74,6 +74,12 @@ EXAMPLES = {
         "loghub pull access 0 --from 10m -n 5",
         "loghub pull access 0 --from 2026-01-31T08:00:00Z --to 1h -o json",
     ),
+    "query": (
+        "loghub query access \"SELECT contents['user'], count(*) FROM logs GROUP BY 1\" --from 1h",
+        'loghub query access "SELECT * FROM logs" -n 1000 -o csv',
+        "loghub query access -i",
+    ),
+    "schema": ("loghub schema access --from 1h",),
     "tail": ("loghub tail access", "loghub tail access --from 10m --field line"),
     "lag": ("loghub lag access", "loghub lag access readers --watch"),
 }

@@ -36,11 +36,15 @@ COMMANDS = {
     "subscription": ("subscription", "create, list, show, change, move and delete subscriptions"),
     "put": ("put", "write lines of a file or of standard input to a logstore"),
     "pull": ("read", "print logs of one shard, from one position to another"),
+    "query": ("query", "run SQL over the logs that a logstore received lately, without a worker"),
+    "schema": ("schema", "show the keys of a logstore's logs, their types, and a SELECT of them"),
     "tail": ("read", "print new logs of all shards of a logstore as they arrive"),
     "lag": ("lag", "show how far consumer groups and subscriptions are behind"),
     "fsck": ("local", "list what is wrong with a data folder of the embedded service, and repair it"),
     "completion": ("completion", "print the script that completes commands and names in a shell"),
 }
+# Module -> the extra that it needs, if that is not `local`.
+_EXTRAS = {"query": "query", "schema": "query"}
 
 
 class _ReaderIsGone(Exception):  # noqa: N818 - says what happened
@@ -63,7 +67,7 @@ class Commands(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         name = COMMANDS[cmd_name][0]
-        with needs("loghub-cli[local]", f"{PROGRAM} {cmd_name}"):
+        with needs(f"loghub-cli[{_EXTRAS.get(name, 'local')}]", f"{PROGRAM} {cmd_name}"):
             module = importlib.import_module(f"loghub_cli.{name}")
         command: click.Command = getattr(module, cmd_name)
         return command

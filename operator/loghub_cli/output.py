@@ -85,9 +85,13 @@ def table(rows: Sequence[Record]) -> str:
         return "(none)"
     keys = [key for key, value in rows[0].items() if not value or not _is_list_of_records(value)]
     cells = [[_cell(row.get(key)) for key in keys] for row in rows]
-    heads = [_head(key) for key in keys]
+    right = [is_numeric([row.get(key) for row in rows]) for key in keys]
+    return aligned([_head(key) for key in keys], cells, right=right)
+
+
+def aligned(heads: Sequence[str], cells: Sequence[Sequence[str]], *, right: Sequence[bool]) -> str:
+    """Lines of cells below their heads; ``right`` says of each column whether it is aligned to the right."""
     widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
-    right = [_is_numeric([row.get(key) for row in rows]) for key in keys]
     lines = [
         "  ".join(
             _padded(text, width, to_right=to_right)
@@ -118,7 +122,7 @@ def _is_list_of_records(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
 
 
-def _is_numeric(column: Sequence[object]) -> bool:
+def is_numeric(column: Sequence[object]) -> bool:
     values = [value for value in column if value is not None]
     return bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 

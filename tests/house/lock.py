@@ -50,7 +50,12 @@ def main() -> None:
     for name in ("bootstrap", "go", "native"):
         compile_lock(name, [f"locks/{name}.in"])
     with NamedTemporaryFile("w", suffix=".txt") as wanted:
-        everything = ["loghub-service", "loghub-spark", "loghub-operator[controller]", "loghub-cli[local]"]
+        everything = [
+            "loghub-service",
+            "loghub-spark",
+            "loghub-operator[controller]",
+            "loghub-cli[local,query]",
+        ]
         wanted.write("\n".join(map(str, required(*everything))))
         wanted.flush()
         compile_lock("dev", [wanted.name, "--group=dev"])

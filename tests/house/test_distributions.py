@@ -21,6 +21,7 @@ from tests.support import ROOT
 
 GUARD_S = 300
 ARROW, CONTROLLER, LOCAL = "'loghub-consumer[arrow]'", "'loghub-operator[controller]'", "'loghub-cli[local]'"
+QUERY = "'loghub-cli[query]'"
 SDK = "'loghub-core[sdk]'"
 CHOICE = "from loghub.client.choice import check_client; check_client('sdk')"
 API, SPARK, OPERATOR = "import loghub_consumer", "import loghub_spark", "import loghub_operator.__main__"
@@ -33,6 +34,7 @@ batch = LogBatch(0, (BodySlice(PulledBody(body, shard=0, first=0, count=1), 0, 1
 """
 LOGS = BATCH + "assert [log.get('a') for group in batch.groups for log in group.logs] == ['b']"
 TABLE = BATCH + "assert batch.arrow.column('contents').to_pylist() == [[('a', 'b')]]"
+READ = "from loghub_consumer import read; read('access')"
 # Each promise in a fork of one process: a statement, or arguments of `loghub`.
 FORKS = """
 import importlib.machinery, importlib.metadata, json, os, sys
@@ -97,14 +99,21 @@ def normal(name: str) -> str:
 @pytest.mark.parametrize(
     ("installed", "promises"),
     [
-        ("loghub-consumer", [(API, ""), (LOGS, ""), (TABLE, ARROW), (CHOICE, SDK)]),
+        ("loghub-consumer", [(API, ""), (LOGS, ""), (TABLE, ARROW), (READ, ARROW), (CHOICE, SDK)]),
         ("loghub-consumer[arrow]", [(TABLE, "")]),
         ("loghub-spark", [(SPARK, "")]),
         (
             "loghub-cli",
-            [(["--help"], ""), (CHOICE, ""), (["tail", "--help"], ""), (["up", "--help"], LOCAL)],
+            [
+                (["--help"], ""),
+                (CHOICE, ""),
+                (["tail", "--help"], ""),
+                (["up", "--help"], LOCAL),
+                (["query", "--help"], QUERY),
+            ],
         ),
         ("loghub-cli[local]", [(["up", "--help"], "")]),
+        ("loghub-cli[query]", [(["query", "--help"], ""), (["schema", "--help"], "")]),
         pytest.param(
             "loghub-service",
             [("import loghub_service.__main__, loghub_service.fsck.__main__", "")],
@@ -153,6 +162,7 @@ EXTRAS = {
     "loghub-core[client]": ("loghub.client",),
     "loghub-consumer[arrow]": (
         "loghub_consumer.reading.decoding",
+        "loghub_consumer.reading.received_logs",
         "loghub_consumer.reading.shard_reader",
         "loghub_consumer.log_groups",
         "loghub_consumer.writing",
@@ -169,6 +179,14 @@ EXTRAS = {
         "loghub_operator.clients.kube",
         "loghub_operator.logservice.secret_credentials",
         "loghub_operator.tools",
+    ),
+    "loghub-cli[query]": (
+        "loghub_cli.duckdb_session",
+        "loghub_cli.key_types",
+        "loghub_cli.query",
+        "loghub_cli.query_rows",
+        "loghub_cli.recent_logs",
+        "loghub_cli.schema",
     ),
     "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.up", "loghub_cli.demo"),
 }

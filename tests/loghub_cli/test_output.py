@@ -5,7 +5,8 @@ import time
 import pytest
 from rich.cells import cell_len
 
-from loghub_cli.options import BadTime, parse_duration_s, parse_position, parse_time
+from loghub.times import BadTime, parse_duration_s, parse_time
+from loghub_cli.options import parse_position
 from loghub_cli.output import Format, Record, render, table, utc
 
 ROWS: list[Record] = [

@@ -99,7 +99,7 @@ def test_every_command_has_an_example_or_a_page_of_its_own() -> None:
     }
     for noun, verbs in nouns.items():
         assert [verb for verb in verbs if f"loghub {noun} {verb}" not in text] == []
-    single = ("put", "pull", "tail", "lag", "completion")
+    single = ("put", "pull", "tail", "query", "schema", "lag", "completion")
     assert [command for command in single if f"loghub {command} " not in text] == []
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the names of `_MODULES`
     )
     from loghub_consumer.consumer import Consumer, ConsumerError, ShardLag
     from loghub_consumer.failure.outage import UnavailableError
+    from loghub_consumer.log_table import LogTable, read
     from loghub_consumer.log_threads import fan_out
     from loghub_consumer.multi_logstore import MultiLogstoreConsumer, MultiLogstoreListener
     from loghub_consumer.processor import (
@@ -56,6 +57,7 @@ __all__ = [
     "LogHubError",
     "LogHubException",
     "LogPlace",
+    "LogTable",
     "MalformedCursor",
     "MultiLogstoreConsumer",
     "MultiLogstoreListener",
@@ -77,6 +79,7 @@ __all__ = [
     "Tracker",
     "UnavailableError",
     "fan_out",
+    "read",
     "read_key",
 ]
 
@@ -96,6 +99,7 @@ _MODULES = {
     "LogHubError": "loghub.wire.errors",
     "LogHubException": "loghub.wire.errors",
     "LogPlace": "loghub_consumer.batch",
+    "LogTable": "loghub_consumer.log_table",
     "MalformedCursor": "loghub.wire.errors",
     "MultiLogstoreConsumer": "loghub_consumer.multi_logstore",
     "MultiLogstoreListener": "loghub_consumer.multi_logstore",
@@ -117,6 +121,7 @@ _MODULES = {
     "Tracker": "loghub_consumer.processor",
     "UnavailableError": "loghub_consumer.failure.outage",
     "fan_out": "loghub_consumer.log_threads",
+    "read": "loghub_consumer.log_table",
     "read_key": "loghub.client.credentials_dir",
 }
 

@@ -318,8 +318,8 @@ def read_ranges(
     with PullAhead(pulls, size=_bytes_of, max_bytes=AHEAD_BYTES) as ahead:
         for number, shard_range in enumerate(ranges):
             times = None if latest_s is None else TimesInBounds(latest_s)
-            for answers in _joined(ahead.answers(number)):
-                rows = _rows(shard_range, answers, counts[shard_range], selection)
+            for answers in joined(ahead.answers(number)):
+                rows = rows_of(shard_range, answers, counts[shard_range], selection)
                 yield rows if times is None else times.bounded(rows)
             counts[shard_range].ahead = 0 if times is None else times.ahead
             counted(shard_range, counts[shard_range].count())
@@ -329,7 +329,7 @@ def _bytes_of(answer: tuple[int, Pulled]) -> int:
     return len(answer[1].body)
 
 
-def _joined(answers: Iterator[tuple[int, Pulled]]) -> Iterator[list[tuple[int, Pulled]]]:
+def joined(answers: Iterator[tuple[int, Pulled]]) -> Iterator[list[tuple[int, Pulled]]]:
     """Several answers together, so large that the cost of a step does not matter."""
     joined: list[tuple[int, Pulled]] = []
     for answer in answers:
@@ -341,9 +341,10 @@ def _joined(answers: Iterator[tuple[int, Pulled]]) -> Iterator[list[tuple[int, P
         yield joined
 
 
-def _rows(
+def rows_of(
     shard_range: Range, answers: Sequence[tuple[int, Pulled]], counts: RangeCounts, selection: Selection
 ) -> pa.RecordBatch:
+    """The rows of consecutive answers of `pull_range`, without those after the range."""
     bodies = [Body(first_cursor, pulled.body) for first_cursor, pulled in answers]
     decoded = decode(bodies, shard=shard_range.shard, selection=selection)
     for (_, pulled), count in zip(answers, decoded.groups, strict=True):
