@@ -13,7 +13,7 @@ an embedded service (`ServiceProcess`).
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar, cast
 
@@ -49,6 +49,7 @@ __all__ = [
     "RejectedLog",
     "ServiceProcess",
     "ServiceStartError",
+    "run_encoded",
     "run_processor",
 ]
 
@@ -111,9 +112,6 @@ def run_processor(
     Raises what `initialize` raises, what ends a consumer, such as `SystemExit`, `TypeError` and `ValueError`
     for what is no log, and `TimeoutError` if the run takes longer than `guard_s` seconds.
     """
-    if isinstance(factory, FanOutFactory):
-        check_fan_out(by_log=acknowledge == "log", ack_timeout_s=None)
-    log_to_logging()
     settings = ConsumerSettings(
         endpoint="http://127.0.0.1:1",  # is never called
         project="test",
@@ -125,7 +123,22 @@ def run_processor(
         max_logs=max_logs,
         on_failure=OnFailure(policy="Skip", max_attempts=max_attempts),
     )
-    return _Run(factory, log_groups(logs), settings, guard_s=guard_s).run()
+    return run_encoded(factory, log_groups(logs), settings, guard_s=guard_s)
+
+
+def run_encoded(
+    factory: Callable[[], P],
+    groups: Sequence[bytes],
+    settings: ConsumerSettings,
+    *,
+    guard_s: float = GUARD_S,
+) -> ProcessorRun[P]:
+    """Run it over encoded log groups, as the settings say, of which the ones for a log service have no
+    effect. Raises the errors of `run_processor`."""
+    if isinstance(factory, FanOutFactory):
+        check_fan_out(by_log=settings.acknowledge == "log", ack_timeout_s=settings.ack_timeout_s)
+    log_to_logging()
+    return _Run(factory, tuple(groups), settings, guard_s=guard_s).run()
 
 
 class _SkippingClock(SystemClock):
