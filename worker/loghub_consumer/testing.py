@@ -19,7 +19,6 @@ from typing import Generic, Literal, TypeVar, cast
 
 from loghub.backoff import without_jitter
 from loghub.client.port import Credentials, LogHub
-from loghub.clock import SystemClock
 from loghub.contract.worker import OnFailure
 from loghub.wire.compression import Packed
 from loghub.wire.cursor import encode as encode_cursor
@@ -141,16 +140,20 @@ def run_encoded(
     return _Run(factory, tuple(groups), settings, guard_s=guard_s).run()
 
 
-class _SkippingClock(SystemClock):
-    """The clock of the machine, and the pauses that were skipped."""
+class _TestClock:
+    """Stands still while the processor works, so that a run says the same twice: it moves by the pauses, the
+    skipped ones and those in which other threads had logs."""
 
-    skipped_s = 0.0
+    def __init__(self) -> None:
+        self._began_s, self._began_unix_s = time.monotonic(), time.time()
+        self.skipped_s = 0.0
+        self.waited_s = 0.0
 
     def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.skipped_s
+        return self._began_s + self.skipped_s + self.waited_s
 
     def unix_s(self) -> float:
-        return super().unix_s() + self.skipped_s
+        return self._began_unix_s + self.skipped_s + self.waited_s
 
 
 class _CallersThread(OwnThreads):
@@ -257,7 +260,7 @@ class _Run(Generic[P]):
         guard_s: float,
     ) -> None:
         self._guard_s, self._end_s = guard_s, time.monotonic() + guard_s
-        self._shard, self._clock, self._turns = _GivenShard(groups), _SkippingClock(), _CallersThread()
+        self._shard, self._clock, self._turns = _GivenShard(groups), _TestClock(), _CallersThread()
         self._made: list[P] = []
         # How many logs of a test may fail is for the test to say.
         most = sum(len(contents_of(group)) for group in groups)
@@ -348,7 +351,9 @@ class _Run(Generic[P]):
             is_out = any(one.is_out for one in self._entry.unacknowledged)
         if is_out:
             timeout_s = min(pause_s, max(0.0, self._end_s - time.monotonic()))
+            began_s = time.monotonic()
             self._turns.wait(lambda: self._turns.changed.wait(timeout_s))
+            self._clock.waited_s += time.monotonic() - began_s
         elif not self._turns.changed.is_set():
             if self._clock.skipped_s + pause_s > MAX_WAIT_S:
                 return False
