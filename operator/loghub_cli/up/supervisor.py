@@ -3,8 +3,8 @@
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
 of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each worker. Settings
 are tried in a process of their own before a worker stops for them: the worker's program does what its start
-checks and ends (`loghub_worker.trial`). With Spark that takes as long, and as much memory, as the start of
-one more worker.
+checks and ends (`loghub_worker.start_check`). With Spark that takes as long, and as much memory, as the start
+of one more worker.
 
 Worker processes of an earlier run that was killed are found and killed, since two runs must not have
 consumers of the same name. They are identified by their environment, which names the worker's own scratch
@@ -75,7 +75,7 @@ def end_orphans(workers: Path) -> int:
     return len(orphans)
 
 
-ARGUMENT = "try"  # of the worker's program
+ARGUMENT = "check"  # of the worker's program
 # A start takes a minute or two on a machine with too much to do; code of a user that hangs takes forever.
 MAX_S = 600.0
 

@@ -1,4 +1,4 @@
-"""``python -m loghub_worker try``: what a worker's start would refuse is found without one."""
+"""``python -m loghub_worker check``: what a worker's start would refuse is found without one."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker import __main__ as program
-from loghub_worker.trial import ARGUMENT
+from loghub_worker.start_check import ARGUMENT
 from tests.loghub_worker.support import worker_config, worker_environment
 
 NOBODY = "http://127.0.0.1:1"  # a request to a log service would fail

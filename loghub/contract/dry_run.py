@@ -1,0 +1,71 @@
+"""A dry run: what a worker's program reads and writes when it tries a pipeline on given logs.
+
+``python -m loghub_worker try SAMPLE REPORT`` reads the file SAMPLE, which is a `Sample`, runs the pipeline of
+its settings over these logs, without a log service, a consumer group or the target of the sink, and writes
+the file REPORT, a `DryRunReport`. `loghub try` starts it.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class SampledGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A log group and the place where it was read."""
+
+    shard: int
+    cursor: int
+    log_group: bytes  # as it was written (docs/sls-protocol.md 3)
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The logs to try a pipeline on, those of a shard in their order, and how many rows are shown."""
+
+    groups: list[SampledGroup]
+    max_rows: int
+
+
+class RejectedLogs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Logs that are not done, and why, as a dead letter would have them. `outcome` ``rejected``: they would
+    be settled by `onFailure`; ``refused``: the processor wants them again later; ``unacknowledged``: it has
+    not said anything about them."""
+
+    outcome: Literal["rejected", "refused", "unacknowledged"]
+    shard: int
+    cursor: str
+    logs: int
+    reason: str
+    message: str
+
+
+class ResultColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the rows."""
+
+    name: str
+    type: str  # as Spark writes it
+
+
+class ResultPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of the sink, and how many rows it gets."""
+
+    partition: str  # as the sink names it: column=value/...
+    rows: int
+
+
+class DryRunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a pipeline makes of some logs."""
+
+    logs: int  # that were given
+    done: int  # logs whose rows would be in the sink, or that the processor is done with
+    untried: int = 0  # logs that were left out, since so many others were rejected
+    columns: list[ResultColumn] = []
+    rows: int | None = None  # None: a processor returns none
+    first_rows: list[dict[str, Any]] = []
+    partitions: list[ResultPartition] = []
+    more_partitions: int = 0  # that are not listed
+    rejected: list[RejectedLogs] = []
+    notes: list[str] = []  # sentences on what a worker would have done, and this did not
+
+
+REJECTED_SHOWN = 10  # each costs up to 2 log2(log groups) runs of the query, and people correct one at a time
+PARTITIONS_SHOWN = 100  # a thousand is the maximum of a batch, and nobody reads them
