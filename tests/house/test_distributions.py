@@ -157,6 +157,7 @@ EXTRAS = {
         "loghub_consumer.log_groups",
         "loghub_consumer.writing",
     ),
+    "loghub-consumer[testing]": ("loghub_consumer.pytest_plugin",),
     "loghub-operator[controller]": (
         "loghub_operator.__main__",
         "loghub_operator.controller",
@@ -186,6 +187,7 @@ IN_FUNCTIONS = {
 NOT_IMPORTED = {
     "loghub-cli": {"loghub-core[sdk]"},
     "loghub-cli[local]": {"loghub-service", "loghub-worker"},
+    "loghub-consumer[testing]": {"loghub-service"},
     "loghub-operator": {"loghub-core[sdk]"},
     "loghub-service": {"httptools"},
 }
