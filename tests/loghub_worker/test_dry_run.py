@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import structlog
 
-from loghub.contract.dry_run import REJECTED_SHOWN, DryRunReport, Sample, SampledGroup
+from loghub.contract.dry_run import REJECTED_SHOWN, TRY, DryRunReport, Sample, SampledGroup
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import (
     ConsoleSink,
@@ -35,7 +35,7 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_consumer.errors import FatalError
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_worker import __main__ as program
-from loghub_worker.dry_run import ARGUMENT, divide
+from loghub_worker.dry_run import divide
 from loghub_worker.processing import processor_dry_run
 from tests.loghub_worker.support import worker_config, worker_environment
 
@@ -90,7 +90,7 @@ def tried(
     given = os.environ | worker_environment(folder, name="w-dry-run", credentials_dir=folder)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["loghub_worker", ARGUMENT, str(logs), str(report)])
+    monkeypatch.setattr(sys, "argv", ["loghub_worker", TRY, str(logs), str(report)])
     if program.main() == program.STOPPED:
         return msgspec.json.decode(report.read_bytes(), type=DryRunReport)
     return (folder / "termination").read_text()
@@ -155,7 +155,7 @@ def test_the_log_groups_that_fail_are_named_with_their_reasons(
     report = made(tried(tmp_path, pipeline, sampled("1", "2", "three", "4"), monkeypatch))
     assert (report.logs, report.done, report.rows) == (8, 6, 6)
     [rejected] = report.rejected
-    assert (rejected.outcome, rejected.shard, rejected.logs) == ("rejected", 0, 2)
+    assert (rejected.shard, rejected.logs) == (0, 2)
     assert wire_cursor.decode(rejected.cursor) == FIRST + 2
     assert rejected.reason == "PipelineFailed"
     assert rejected.message.startswith("[CAST_INVALID_INPUT] The value 'three'")
@@ -226,17 +226,17 @@ def test_no_sink_needs_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # -- processors
 
 
-@pytest.mark.parametrize("acknowledge", ["batch", "log"])
+@pytest.mark.parametrize(("acknowledge", "refused"), [("batch", 2), ("log", 1)])
 def test_a_processor_is_done_with_what_it_does_not_refuse(
-    acknowledge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    acknowledge: str, refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = PROCESSOR + ("        tracker.ack()\n" if acknowledge == "log" else "")
     groups = sampled("1", "2", "three", "4") + sampled("5", shard=1)
     pipeline = of_processor(code, acknowledge=acknowledge)
     report = made(tried(tmp_path, pipeline, groups, monkeypatch, sink=NoSink()))
-    assert (report.logs, report.done, report.rows) == (10, 8, None)
+    assert (report.logs, report.done, report.rows) == (10, 10 - refused, None)
     [rejected] = report.rejected
-    assert (rejected.outcome, rejected.shard, rejected.logs) == ("rejected", 0, 2)
+    assert (rejected.shard, rejected.logs) == (0, refused)
     assert wire_cursor.decode(rejected.cursor) == FIRST + 2
     assert rejected.reason == "PipelineFailed"
     assert rejected.message.startswith("ValueError: invalid literal for int()")
@@ -253,12 +253,8 @@ def test_a_mistyped_processor_ends_it_with_the_message_of_a_worker(
 SAYS = """
 import asyncio
 from loghub_consumer import Listener, Processor
-told = []
 class P(Processor):
-    async def initialize(self, shard):
-        told.append("initialize")
     async def process(self, logs, tracker):
-        told.append(f"process {len(logs.groups)}")
         for group in logs.groups:
             for log in group.logs:
                 n = log.get("n")
@@ -266,47 +262,46 @@ class P(Processor):
                     tracker.nack(log, reason="the target is full")
                 elif n == "never":
                     tracker.reject(log, reason="no such user")
-                elif n != "forgotten":
+                elif n == "away":
+                    raise ConnectionError("no route")
+                else:
                     asyncio.get_running_loop().call_soon(tracker.ack, log)
-    def shutdown(self, tracker):
-        assert told == ["assigned (0,)", "initialize", "process 2", "process 2", "revoked (0,)"], told
 class L(Listener):
-    def __init__(self, shards):
-        self.shards = shards
+    def __init__(self, shards): ...
     def on_assigned(self, shards):
-        told.append(f"assigned {self.shards.assignment()}")
-    def on_revoked(self, shards):
-        told.append(f"revoked {shards}")
+        raise ValueError
 """
 
 
 def test_each_thing_that_a_processor_says_of_a_log_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor_dry_run, "MAX_ACK_WAIT_S", 0.2)
-    pipeline = of_processor(SAYS, acknowledge="log", max_logs=4)
+    pipeline = of_processor(SAYS, acknowledge="log", max_logs=2)
     pipeline = msgspec.structs.replace(pipeline, listener=pipeline.factory.replace(":P", ":L"))
-    groups = sampled("1", "again", "never", "forgotten")
+    groups = sampled("1", "again", "never", "away")
     report = made(tried(tmp_path, pipeline, groups, monkeypatch, sink=NoSink()))
-    assert (report.logs, report.done) == (8, 5)
-    assert [(one.outcome, wire_cursor.decode(one.cursor) - FIRST, one.logs) for one in report.rejected] == [
-        ("refused", 1, 1),
-        ("rejected", 2, 1),
-        ("unacknowledged", 3, 1),
+    assert (report.logs, report.done) == (8, 4)
+    assert [(one.reason, wire_cursor.decode(one.cursor) - FIRST, one.logs) for one in report.rejected] == [
+        ("Refused", 1, 1),
+        ("Rejected", 2, 1),
+        ("Unfinished", 3, 2),
     ]
     assert [one.message for one in report.rejected[:2]] == ["the target is full", "no such user"]
+    assert report.notes == [processor_dry_run.NO_LISTENER]
 
 
-def test_a_processor_that_cannot_begin_or_end_fails_as_a_whole(
+def test_a_processor_that_cannot_begin_or_forgets_a_log_fails_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = PROCESSOR + "    def shutdown(self, tracker):\n        raise ConnectionError('gone')\n"
-    for number, text in enumerate((code, code.replace("shutdown(self, tracker)", "initialize(self, shard)"))):
+    monkeypatch.setattr(processor_dry_run, "MAX_S", 0.5)
+    begins = PROCESSOR + "    def initialize(self, shard):\n        raise ConnectionError('gone')\n"
+    for number, (code, says) in enumerate(((begins, "ConnectionError: gone"), (PROCESSOR, "TimeoutError: "))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        message = tried(folder, of_processor(text), sampled("1"), monkeypatch, sink=NoSink())
-        assert isinstance(message, str)
-        assert message.startswith("PipelineFailed: ConnectionError: gone")
+        pipeline = of_processor(code, acknowledge="log")
+        message = tried(folder, pipeline, sampled("1"), monkeypatch, sink=NoSink())
+        assert isinstance(message, str), message
+        assert message.startswith(f"PipelineFailed: {says}")
 
 
 # -- the search
@@ -339,9 +334,9 @@ def test_the_search_finds_the_log_groups_that_fail_and_no_other(bad: set[int]) -
 def test_the_search_ends_after_so_many_and_does_not_blame_logs_for_an_outage() -> None:
     groups = [SampledGroup(0, number, b"") for number in range(64)]
     _, attempt = failing(set(range(64)))
-    found = divide(groups, attempt, rejected=1)
-    assert len(found.rejected) == REJECTED_SHOWN - 1
-    assert [one.cursor for one in found.untried] == list(range(REJECTED_SHOWN - 1, 64))
+    found = divide(groups, attempt)
+    assert len(found.rejected) == REJECTED_SHOWN
+    assert [one.cursor for one in found.untried] == list(range(REJECTED_SHOWN, 64))
     _, attempt = failing({5}, Cause.UNAVAILABLE)
     with pytest.raises(FatalError, match="R: 5"):
         divide(groups, attempt)
