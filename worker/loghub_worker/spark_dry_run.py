@@ -63,6 +63,8 @@ def run_on_spark(settings: WorkerSettings, sample: Sample) -> DryRunReport:
     pipeline = load_pipeline(settings, user_code(settings), offline=True)
     if isinstance(pipeline.config.pipeline, CopyPipeline):
         return report_of(sample, Attempts(passed=sample.groups))
+    if pipeline.config.stateful:  # some operations exist for streams only
+        as_fatal(lambda: pipeline.transform(empty_logs(pipeline.spark)))
     tried = _tried(pipeline.spark, pipeline.transform, sample.groups, lambda rows: _write(pipeline, rows))
     rows = tried.rows.persist()  # it is computed for each of the figures
     try:
