@@ -22,7 +22,7 @@ from loghub.contract.sinks import DeltaSink, JsonSink, ParquetSink, Sink
 from loghub.contract.worker import CopyPipeline
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.reading.decoding import table
-from loghub_worker.dry_run import Attempts, batches_of, divide, report_of
+from loghub_worker.attempts import Attempts, batches_of, divide, report_of
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import Transform, checked_rows_of_batch, empty_logs
 from loghub_worker.settings import WorkerSettings
