@@ -68,12 +68,11 @@ def run_on_spark(settings: WorkerSettings, sample: Sample) -> DryRunReport:
     tried = _tried(pipeline.spark, pipeline.transform, sample.groups, lambda rows: _write(pipeline, rows))
     rows = tried.rows.persist()  # it is computed for each of the figures
     try:
-        number = as_fatal(lambda: _write(pipeline, rows))
         partitions = _partitions(pipeline.config.sink, rows)
         return msgspec.structs.replace(
             report_of(sample, tried.attempts),
             columns=[ResultColumn(name=name, type=kind) for name, kind in pipeline.empty.dtypes],
-            rows=number,
+            rows=rows.count(),
             first_rows=_first(rows, sample.max_rows),
             partitions=partitions[:PARTITIONS_SHOWN],
             more_partitions=max(0, len(partitions) - PARTITIONS_SHOWN),
