@@ -81,9 +81,11 @@ def tried(
     monkeypatch: pytest.MonkeyPatch,
     *,
     sink: Sink | None = None,
+    stateful: bool = False,
 ) -> DryRunReport | str:
     """The report, or the termination message."""
-    config = worker_config(NOBODY, sink or ParquetSink(path="/no/such/folder"), pipeline=pipeline)
+    sink = sink or ParquetSink(path="/no/such/folder")
+    config = worker_config(NOBODY, sink, pipeline=pipeline, stateful=stateful)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
     logs, report = folder / "sample", folder / "report"
     logs.write_bytes(msgspec.msgpack.encode(Sample(groups=list(groups), max_rows=2)))
@@ -159,6 +161,8 @@ def test_the_log_groups_that_fail_are_named_with_their_reasons(
     assert wire_cursor.decode(rejected.cursor) == FIRST + 2
     assert rejected.reason == "PipelineFailed"
     assert rejected.message.startswith("[CAST_INVALID_INPUT] The value 'three'")
+    alone = made(tried(tmp_path, pipeline, sampled("three"), monkeypatch))
+    assert (alone.done, alone.rows, alone.first_rows, len(alone.rejected)) == (0, 0, [], 1)
 
 
 @pytest.mark.spark
@@ -221,6 +225,37 @@ def test_no_sink_needs_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         folder.mkdir()
         report = made(tried(folder, SqlPipeline(text=GOOD_SQL), sampled("1"), monkeypatch, sink=sink))
         assert (report.rows, report.done) == (2, 2)
+
+
+MINUTES = """
+from pyspark.sql import functions as F
+def rows(logs):
+    return logs.withWatermark("__time__", "1 minute").{then}
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("then", "rows", "refused"),
+    [
+        ('groupBy(F.window("__time__", "1 day")).count()', 2, ""),
+        ('dropDuplicatesWithinWatermark(["__topic__"]).select("__topic__")', None, "dropDuplicatesWithin"),
+    ],
+    ids=["aggregation", "for streams only"],
+)
+def test_a_stateful_pipeline_begins_with_no_state_if_a_batch_can_be_like_that(
+    then: str, rows: int | None, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = of_python(MINUTES.format(then=then))
+    tries = tried(tmp_path, pipeline, sampled("1", "2"), monkeypatch, stateful=True)
+    if rows is None:
+        assert isinstance(tries, str)
+        assert tries.startswith("InvalidPipeline: ")
+        assert refused in tries
+    else:
+        report = made(tries)
+        assert (report.rows, report.done, len(report.notes)) == (rows, 4, 1)
 
 
 # -- processors
