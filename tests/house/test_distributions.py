@@ -158,6 +158,7 @@ EXTRAS = {
         "loghub_consumer.writing",
     ),
     "loghub-consumer[testing]": ("loghub_consumer.pytest_plugin",),
+    "loghub-spark[testing]": ("loghub_spark.testing",),
     "loghub-operator[controller]": (
         "loghub_operator.__main__",
         "loghub_operator.controller",
