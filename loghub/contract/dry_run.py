@@ -1,13 +1,20 @@
-"""A dry run: what a worker's program reads and writes when it tries a pipeline on given logs.
+"""What a worker's program does besides working: its arguments, and the files of a dry run.
+
+``python -m loghub_worker check`` makes the checks of a worker's start and ends as a worker would, without
+joining the group; `loghub up` starts it. With ``check offline`` neither the log service nor the target of the
+sink is contacted; `loghub check` starts that.
 
 ``python -m loghub_worker try SAMPLE REPORT`` reads the file SAMPLE, which is a `Sample`, runs the pipeline of
 its settings over these logs, without a log service, a consumer group or the target of the sink, and writes
 the file REPORT, a `DryRunReport`. `loghub try` starts it.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+
+CHECK, OFFLINE = "check", "offline"
+TRY = "try"
 
 
 class SampledGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -26,11 +33,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectedLogs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Logs that are not done, and why, as a dead letter would have them. `outcome` ``rejected``: they would
-    be settled by `onFailure`; ``refused``: the processor wants them again later; ``unacknowledged``: it has
-    not said anything about them."""
+    """Logs of a log group that are not done, and why, as a dead letter would have them."""
 
-    outcome: Literal["rejected", "refused", "unacknowledged"]
     shard: int
     cursor: str
     logs: int

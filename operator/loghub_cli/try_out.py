@@ -23,7 +23,7 @@ import msgspec
 from loghub.atomic_file import replace_file
 from loghub.client.port import Position
 from loghub.clock import SystemClock
-from loghub.contract.dry_run import DryRunReport, Sample
+from loghub.contract.dry_run import CHECK, OFFLINE, TRY, DryRunReport, Sample
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import (
     ENV_CREDENTIALS_DIR,
@@ -98,7 +98,7 @@ class PipelineFile:
         if code_dir is not None and isinstance(config.pipeline, PythonPipeline | ProcessorPipeline):
             pipeline = msgspec.structs.replace(config.pipeline, folder=str(code_dir.absolute()), files={})
             config = msgspec.structs.replace(config, pipeline=pipeline)
-        return cls(resource=resource, config=msgspec.structs.replace(config, log=LogSettings(level="Warn")))
+        return cls(resource=resource, config=msgspec.structs.replace(config, log=LogSettings(level="Error")))
 
     @property
     def uses_spark(self) -> bool:
@@ -214,7 +214,7 @@ def check(path: Path, name: str | None, code_dir: Path | None, timeout: float) -
     require("loghub-cli[local]", "loghub check")
     file = PipelineFile.read(path, name, code_dir=code_dir)
     with owner_only(), tempfile.TemporaryDirectory(prefix="loghub-check-") as folder:
-        run_worker(file, Path(folder), ("check", "offline"), timeout_s=timeout)
+        run_worker(file, Path(folder), (CHECK, OFFLINE), timeout_s=timeout)
     click.echo(f"{file.resource.metadata.name}: a worker would start with it")
     return DONE
 
@@ -288,5 +288,5 @@ def _run(file: PipelineFile, sample: Sample, *, timeout_s: float) -> DryRunRepor
         folder = Path(name)
         logs, report = folder / "sample", folder / "report"
         logs.write_bytes(msgspec.msgpack.encode(sample))
-        run_worker(file, folder, ("try", str(logs), str(report)), timeout_s=timeout_s)
+        run_worker(file, folder, (TRY, str(logs), str(report)), timeout_s=timeout_s)
         return msgspec.json.decode(report.read_bytes(), type=DryRunReport)

@@ -24,10 +24,10 @@ from typing import Protocol
 import structlog
 
 from loghub.clock import SystemClock
+from loghub.contract import dry_run
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import ENV_TERMINATION_LOG, LogSettings
 from loghub_consumer.errors import FatalError
-from loghub_worker import dry_run, start_check
 from loghub_worker.log import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
 from loghub_worker.query.executor_pods import ARGUMENT, NotAnExecutorError, become_executor
@@ -102,11 +102,15 @@ def _run(settings: WorkerSettings) -> int:
         log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
         match sys.argv[1:]:
-            case [start_check.ARGUMENT, *how]:
-                start_check.check_settings(settings, offline=how == [start_check.OFFLINE])
+            case [dry_run.CHECK, *how]:
+                from loghub_worker.start_check import check_settings  # a worker does without
+
+                check_settings(settings, offline=how == [dry_run.OFFLINE])
                 return STOPPED
-            case [dry_run.ARGUMENT, sample, report]:
-                dry_run.try_sample(settings, Path(sample), Path(report))
+            case [dry_run.TRY, sample, report]:
+                from loghub_worker.dry_run import try_sample
+
+                try_sample(settings, Path(sample), Path(report))
                 return STOPPED
         worker = make_worker(settings)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -22,8 +22,6 @@ from loghub_consumer.errors import FatalError
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_worker.settings import WorkerSettings
 
-ARGUMENT = "try"
-
 
 def try_sample(settings: WorkerSettings, sample: Path, report: Path) -> None:
     """Run the pipeline over the logs of one file and write what it did to another one. Raises `FatalError`
@@ -49,15 +47,12 @@ class Attempts:
 def divide(
     groups: Sequence[SampledGroup],
     attempt: Callable[[Sequence[SampledGroup]], Failure | None],
-    *,
-    rejected: int = 0,
 ) -> Attempts:
-    """Find the log groups for which an attempt fails. `attempt` returns why it failed, or None. `rejected`
-    were found before. Raises `FatalError` for a failure of which logs are not the cause: a worker waits
-    then."""
+    """Find the log groups for which an attempt fails. `attempt` returns why it failed, or None. Raises
+    `FatalError` for a failure of which logs are not the cause: a worker waits then."""
     found, parts = Attempts(), [list(groups)] if groups else []
     while parts:
-        if rejected + len(found.rejected) >= REJECTED_SHOWN:
+        if len(found.rejected) >= REJECTED_SHOWN:
             found.untried += [group for left in reversed(parts) for group in left]
             break
         part = parts.pop()
@@ -77,7 +72,6 @@ def divide(
 def _rejected(group: SampledGroup, failure: Failure) -> RejectedLogs:
     """A log group that fails by itself."""
     return RejectedLogs(
-        outcome="rejected",
         shard=group.shard,
         cursor=encode_cursor(group.cursor),
         logs=count_logs(group.log_group),

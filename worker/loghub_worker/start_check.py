@@ -17,8 +17,6 @@ from loghub_consumer.processor import Listener, ProcessorFactory, ShardControl
 from loghub_consumer.user_code import place_code
 from loghub_worker.settings import WorkerSettings
 
-ARGUMENT, OFFLINE = "check", "offline"
-
 
 def check_settings(settings: WorkerSettings, *, offline: bool = False) -> None:
     """Raises `FatalError` with the reason for which a worker would end, or would wait."""

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
+from loghub.contract.dry_run import CHECK
 from loghub.contract.worker import DRAIN_REQUESTED, ENV_STATE_DIR, WorkerStatus
 from loghub_cli.up.paths import GroupFolder, WorkerFolder
 from loghub_cli.up.process_plan import (
@@ -75,7 +76,6 @@ def end_orphans(workers: Path) -> int:
     return len(orphans)
 
 
-ARGUMENT = "check"  # of the worker's program
 # A start takes a minute or two on a machine with too much to do; code of a user that hangs takes forever.
 MAX_S = 600.0
 
@@ -115,7 +115,7 @@ class TrialRun:
         try:
             prepare(self._folder, spec, keep_state=False)
             self._child = self._program.start(
-                self._name, self._folder, variables, on_exit=self._ended, arguments=(ARGUMENT,)
+                self._name, self._folder, variables, on_exit=self._ended, arguments=(CHECK,)
             )
         except (OSError, ValueError) as error:  # as for a worker
             self._failed((LocalReason.START_FAILED, str(error)))
