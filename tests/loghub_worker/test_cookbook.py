@@ -21,7 +21,7 @@ import duckdb
 import pytest
 
 from loghub_consumer.service_process import ServiceProcess
-from loghub_operator.api import LogHubConsumerGroup, parse, resources_in
+from loghub_operator.api import LogHubConsumerGroup, parse_resource, resources_in
 from loghub_operator.api.documents import documents_in
 from tests.loghub_worker.processing.test_example import up
 from tests.loghub_worker.sink.delta_tables import by_duckdb
@@ -50,7 +50,7 @@ class Recipe:
 
     @property
     def groups(self) -> dict[str, LogHubConsumerGroup]:
-        return {one["metadata"]["name"]: parse(one) for one in resources_in(self.blocks.get("yaml", ""))}
+        return {one["metadata"]["name"]: parse_resource(one) for one in resources_in(self.blocks.get("yaml", ""))}
 
     @property
     def logs(self) -> list[Row]:
