@@ -35,8 +35,8 @@ from loghub.wire.loggroup import Log, LogGroup, encode
 from loghub_consumer.errors import FatalError
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_worker import __main__ as program
-from loghub_worker.dry_run import divide
-from loghub_worker.processing import processor_dry_run
+from loghub_worker import processor_dry_run
+from loghub_worker.attempts import divide
 from tests.loghub_worker.support import worker_config, worker_environment
 
 NOBODY = "http://127.0.0.1:1"  # a request to a log service would fail

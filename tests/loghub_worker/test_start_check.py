@@ -43,7 +43,7 @@ def tried(folder: Path, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> 
     """The exit status and the termination message."""
     config = worker_config(NOBODY, ParquetSink(path=str(folder / "sink")), pipeline=pipeline)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    given = os.environ | worker_environment(folder, name="w-trial", credentials_dir=str(folder))
+    given = os.environ | worker_environment(folder, name="w-trial", credentials_dir=folder)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["loghub_worker", CHECK])

@@ -118,7 +118,8 @@ def _run(settings: WorkerSettings) -> int:
         record_pid(settings.state_dir)
         worker.run()
     except FatalError as fatal:
-        log.error("the worker failed", reason=fatal.reason, message=fatal.message)
+        if len(sys.argv) == 1:  # otherwise the message is all that is asked for
+            log.error("the worker failed", reason=fatal.reason, message=fatal.message)
         _write_termination_message(settings.termination_log, str(fatal))
         return FATAL
     except Exception as fault:

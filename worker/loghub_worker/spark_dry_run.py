@@ -22,7 +22,7 @@ from loghub.contract.sinks import DeltaSink, JsonSink, ParquetSink, Sink
 from loghub.contract.worker import CopyPipeline
 from loghub_consumer.failure.policy import Cause, Failure
 from loghub_consumer.reading.decoding import table
-from loghub_worker.dry_run import Attempts, batches_of, divide, report_of
+from loghub_worker.attempts import Attempts, batches_of, divide, report_of
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import Transform, checked_rows_of_batch, empty_logs
 from loghub_worker.settings import WorkerSettings
@@ -63,15 +63,16 @@ def run_on_spark(settings: WorkerSettings, sample: Sample) -> DryRunReport:
     pipeline = load_pipeline(settings, user_code(settings), offline=True)
     if isinstance(pipeline.config.pipeline, CopyPipeline):
         return report_of(sample, Attempts(passed=sample.groups))
+    if pipeline.config.stateful:  # some operations exist for streams only
+        as_fatal(lambda: pipeline.transform(empty_logs(pipeline.spark)))
     tried = _tried(pipeline.spark, pipeline.transform, sample.groups, lambda rows: _write(pipeline, rows))
     rows = tried.rows.persist()  # it is computed for each of the figures
     try:
-        number = as_fatal(lambda: _write(pipeline, rows))
         partitions = _partitions(pipeline.config.sink, rows)
         return msgspec.structs.replace(
             report_of(sample, tried.attempts),
             columns=[ResultColumn(name=name, type=kind) for name, kind in pipeline.empty.dtypes],
-            rows=number,
+            rows=rows.count(),
             first_rows=_first(rows, sample.max_rows),
             partitions=partitions[:PARTITIONS_SHOWN],
             more_partitions=max(0, len(partitions) - PARTITIONS_SHOWN),

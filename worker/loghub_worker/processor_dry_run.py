@@ -20,7 +20,7 @@ from loghub_consumer.settings import ConsumerSettings
 from loghub_consumer.shard_runner import PROCESSOR_FAILED
 from loghub_consumer.testing import ProcessorRun, run_encoded
 from loghub_consumer.user_code import user_message
-from loghub_worker.dry_run import logs_in
+from loghub_worker.attempts import logs_in
 from loghub_worker.processing.processor_worker import consumer_settings
 from loghub_worker.settings import WorkerSettings
 from loghub_worker.start_check import load_processor, user_code
