@@ -50,7 +50,9 @@ class Recipe:
 
     @property
     def groups(self) -> dict[str, LogHubConsumerGroup]:
-        return {one["metadata"]["name"]: parse_resource(one) for one in resources_in(self.blocks.get("yaml", ""))}
+        return {
+            one["metadata"]["name"]: parse_resource(one) for one in resources_in(self.blocks.get("yaml", ""))
+        }
 
     @property
     def logs(self) -> list[Row]:

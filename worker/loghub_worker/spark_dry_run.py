@@ -21,7 +21,6 @@ from loghub.contract.dry_run import (
 from loghub.contract.sinks import DeltaSink, JsonSink, ParquetSink, Sink
 from loghub.contract.worker import CopyPipeline
 from loghub_consumer.failure.policy import Cause, Failure
-from loghub_consumer.reading.decoding import table
 from loghub_worker.attempts import Attempts, batches_of, divide, report_of
 from loghub_worker.query.batch_errors import failure_of, is_outage
 from loghub_worker.query.transform import Transform, checked_rows_of_batch, empty_logs
@@ -87,7 +86,7 @@ def _tried(
 ) -> TriedRows:
     def rows_of(some: Sequence[SampledGroup]) -> DataFrame:
         tables = [batch.arrow for batch in batches_of(some)]
-        return transform(spark.createDataFrame(pa.concat_tables(tables) if tables else table([])))
+        return transform(spark.createDataFrame(pa.concat_tables(tables)) if tables else empty_logs(spark))
 
     def attempt(some: Sequence[SampledGroup]) -> Failure | None:
         try:
