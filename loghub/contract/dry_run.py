@@ -4,8 +4,8 @@
 joining the group; `loghub up` starts it. With ``check offline`` neither the log service nor the target of the
 sink is contacted; `loghub check` starts that.
 
-``python -m loghub_worker try SAMPLE REPORT`` reads the file SAMPLE, which is a `Sample`, runs the pipeline of
-its settings over these logs, without a log service, a consumer group or the target of the sink, and writes
+``python -m loghub_worker try SAMPLE REPORT`` reads the file SAMPLE, which is a `LogSample`, runs the pipeline
+of its settings over these logs, without a log service, a consumer group or the target of the sink, and writes
 the file REPORT, a `DryRunReport`. `loghub try` starts it.
 """
 
@@ -25,8 +25,8 @@ class SampledGroup(msgspec.Struct, frozen=True, array_like=True):
     log_group: bytes  # as it was written (docs/sls-protocol.md 3)
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """The logs to try a pipeline on, those of a shard in their order, and how many rows are shown."""
+class LogSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The logs to try a pipeline on, in the order of each shard, and how many rows are shown."""
 
     groups: list[SampledGroup]
     max_rows: int

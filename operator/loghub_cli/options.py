@@ -399,8 +399,8 @@ Connect = Callable[[str | None, str], ServiceConnection]
 
 
 def connected_if_needed(function: F) -> F:
-    """Adds the options of the connection; the function gets ``connect``, which takes an endpoint (None: that
-    of the other sources) and a project for what no option names."""
+    """Adds the options of the connection; the function gets ``connect``, which takes an endpoint (None: from
+    the other sources) and a project for what no option names."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -23,7 +23,7 @@ import msgspec
 from loghub.atomic_file import replace_file
 from loghub.client.port import Position
 from loghub.clock import SystemClock
-from loghub.contract.dry_run import CHECK, OFFLINE, TRY, DryRunReport, Sample
+from loghub.contract.dry_run import CHECK, OFFLINE, TRY, DryRunReport, LogSample
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import (
     ENV_CREDENTIALS_DIR,
@@ -38,7 +38,6 @@ from loghub.wire.errors import LogHubError
 from loghub_cli.commands import Command
 from loghub_cli.options import (
     DURATION,
-    EXISTING_FILE,
     FOLDER,
     POSITION,
     Connect,
@@ -63,7 +62,7 @@ _NOWHERE = "http://127.0.0.1"  # a worker that checks or tries contacts no log s
 _MAX_LOGS = 100_000  # of --last: at 1 kB each, what the largest limit of bytes has room for
 _MAX_MIB = 256  # Spark has 512 MiB by default, and holds the logs and their rows
 _LOG_CHARS = 4000  # the end of the worker's log, where it has ended without a message
-_STANDARD_ERROR = 2
+_STANDARD_ERROR = 2  # the descriptor: in tests `sys.stderr` is another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +225,7 @@ def check(path: Path, name: str | None, code_dir: Path | None, timeout: float) -
               help="Try the last N logs of the logstore; default: 1000.")  # fmt: skip
 @click.option("--from", "begin", type=POSITION,
               help="Try the logs received since then: begin, or a time, such as 10m.")  # fmt: skip
-@click.option("--file", "sample", type=EXISTING_FILE, metavar="FILE",
+@click.option("--file", "sample", type=FOLDER, metavar="FILE",
               help="Try the lines of a file, without a log service.")  # fmt: skip
 @click.option("--lines", type=click.Choice(["plain", "json"]), default="json", show_default=True,
               help="What the lines of --file are, as for `loghub put`.")  # fmt: skip
@@ -259,7 +258,7 @@ def try_(
         raise Failed("loghub: there are no logs to try it on; `loghub check` needs none")
     if sampled.is_cut:
         click.echo(f"loghub: only {sampled.logs:,} logs fit into --limit-mib {values['limit_mib']}", err=True)
-    report = _run(file, Sample(groups=sampled.groups, max_rows=values["max_rows"]), timeout_s=timeout)
+    report = _run(file, LogSample(groups=sampled.groups, max_rows=values["max_rows"]), timeout_s=timeout)
     record = record_of(file, report, of_lines=values["sample"] is not None)
     is_table = click.get_current_context().params["output"] == "table"
     show(table_of(record) if is_table else record)
@@ -283,7 +282,7 @@ def _sample(file: PipelineFile, connect: Connect, values: dict[str, Any]) -> Sam
             raise Failed(f"loghub: {error}") from None
 
 
-def _run(file: PipelineFile, sample: Sample, *, timeout_s: float) -> DryRunReport:
+def _run(file: PipelineFile, sample: LogSample, *, timeout_s: float) -> DryRunReport:
     with owner_only(), tempfile.TemporaryDirectory(prefix="loghub-try-") as name:
         folder = Path(name)
         logs, report = folder / "sample", folder / "report"

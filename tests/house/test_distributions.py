@@ -158,6 +158,7 @@ EXTRAS = {
         "loghub_consumer.writing",
     ),
     "loghub-consumer[testing]": ("loghub_consumer.pytest_plugin",),
+    "loghub-spark[testing]": ("loghub_spark.testing",),
     "loghub-operator[controller]": (
         "loghub_operator.__main__",
         "loghub_operator.controller",
@@ -171,7 +172,7 @@ EXTRAS = {
         "loghub_operator.logservice.secret_credentials",
         "loghub_operator.tools",
     ),
-    "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.up", "loghub_cli.demo"),
+    "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.try_out", "loghub_cli.up", "loghub_cli.demo"),
 }
 WITHOUT_EXTRA = {
     f"loghub_cli.up.{module}"

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import structlog
 
-from loghub.contract.dry_run import REJECTED_SHOWN, TRY, DryRunReport, Sample, SampledGroup
+from loghub.contract.dry_run import REJECTED_SHOWN, TRY, DryRunReport, LogSample, SampledGroup
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import (
     ConsoleSink,
@@ -88,7 +88,7 @@ def tried(
     config = worker_config(NOBODY, sink, pipeline=pipeline, stateful=stateful)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
     logs, report = folder / "sample", folder / "report"
-    logs.write_bytes(msgspec.msgpack.encode(Sample(groups=list(groups), max_rows=2)))
+    logs.write_bytes(msgspec.msgpack.encode(LogSample(groups=list(groups), max_rows=2)))
     given = os.environ | worker_environment(folder, name="w-dry-run", credentials_dir=folder)
     for name, value in given.items():
         monkeypatch.setenv(name, value)

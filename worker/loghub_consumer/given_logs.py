@@ -7,6 +7,7 @@ list is one log group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from loghub.wire.loggroup import Log, LogGroup, decode, encode
@@ -20,6 +21,22 @@ _TAG, _FIELD = "__tag__:", "__field__:"
 _PLACE = ("__shard__", "__cursor__", "__index__")  # where a pulled log was; it gets a new place
 _RESERVED = frozenset((_TIME, _TIME_NS, _TOPIC, _SOURCE, *_PLACE))
 TIME_S = 1_700_000_000  # of a log that says none: the same in each run, so that a test may compare it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedLog:
+    """A log that a group would put into its dead letter, or skip.
+
+    `number` is the place of its log group in the given logs. `reason` is in CamelCase, as a dead letter has
+    it: of a processor ``ProcessorFailed`` where `process` raised, ``Refused`` after `Tracker.nack`,
+    ``Rejected`` after `Tracker.reject`.
+    """
+
+    log: dict[str, str]
+    number: int
+    reason: str
+    message: str
+    attempts: int
 
 
 def log_groups(logs: GivenLogs) -> tuple[bytes, ...]:

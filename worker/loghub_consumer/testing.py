@@ -28,7 +28,7 @@ from loghub_consumer.assignment import EPOCH, Assignment
 from loghub_consumer.batch import PulledBody
 from loghub_consumer.failure.dead_letter import Rejection
 from loghub_consumer.failure.policy import FailingShards, failure_settings
-from loghub_consumer.given_logs import GivenLog, GivenLogs, contents_of, log_groups
+from loghub_consumer.given_logs import GivenLog, GivenLogs, RejectedLog, contents_of, log_groups
 from loghub_consumer.held_shard import HeldShardPhase, Pull, PullResult
 from loghub_consumer.log_threads import FanOutFactory, check_fan_out
 from loghub_consumer.membership.membership import MemberShard, ShardPhase
@@ -58,19 +58,6 @@ MAX_ATTEMPTS = 5  # as `OnFailure.max_attempts`
 # Of skipped pauses: twenty of the longest ones by default, four times as many as a log has attempts.
 MAX_WAIT_S = 1_200.0
 GUARD_S = 60.0  # of a test that hangs, such as a thread of `fan_out` that never returns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedLog:
-    """A log that a consumer would put into its dead letter, or skip. `number` is the place of its log group
-    in the given logs. `reason` is in CamelCase: ``ProcessorFailed`` where `process` raised, ``Refused`` after
-    `Tracker.nack`, ``Rejected`` after `Tracker.reject`, ``AckTimedOut``."""
-
-    log: dict[str, str]
-    number: int
-    reason: str
-    message: str
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

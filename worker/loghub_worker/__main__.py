@@ -118,7 +118,7 @@ def _run(settings: WorkerSettings) -> int:
         record_pid(settings.state_dir)
         worker.run()
     except FatalError as fatal:
-        if len(sys.argv) == 1:  # otherwise the message is all that is asked for
+        if len(sys.argv) == 1:  # otherwise the message is the whole answer
             log.error("the worker failed", reason=fatal.reason, message=fatal.message)
         _write_termination_message(settings.termination_log, str(fatal))
         return FATAL

@@ -7,7 +7,7 @@ themselves, as a worker does.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from loghub.contract.dry_run import REJECTED_SHOWN, DryRunReport, RejectedLogs, Sample, SampledGroup
+from loghub.contract.dry_run import REJECTED_SHOWN, DryRunReport, LogSample, RejectedLogs, SampledGroup
 from loghub.wire.cursor import encode as encode_cursor
 from loghub_consumer.batch import KeptGroup, LogBatch, batch_again, count_logs
 from loghub_consumer.errors import FatalError
@@ -73,7 +73,7 @@ def logs_in(groups: Sequence[SampledGroup]) -> int:
     return sum(count_logs(group.log_group) for group in groups)
 
 
-def report_of(sample: Sample, found: Attempts) -> DryRunReport:
+def report_of(sample: LogSample, found: Attempts) -> DryRunReport:
     """The part of a report that says what became of the logs."""
     return DryRunReport(
         logs=logs_in(sample.groups),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from loghub.contract.dry_run import Sample
+from loghub.contract.dry_run import LogSample
 from loghub.contract.processor import ProcessorPipeline
 from loghub_worker.settings import WorkerSettings
 
@@ -17,7 +17,7 @@ from loghub_worker.settings import WorkerSettings
 def try_sample(settings: WorkerSettings, sample: Path, report: Path) -> None:
     """Run the pipeline over the logs of one file and write what it did to another one. Raises `FatalError`
     with the reason for which a worker would end, or would wait."""
-    given = msgspec.msgpack.decode(sample.read_bytes(), type=Sample)
+    given = msgspec.msgpack.decode(sample.read_bytes(), type=LogSample)
     if isinstance(settings.config.pipeline, ProcessorPipeline):  # which runs without Spark
         from loghub_worker.processor_dry_run import run_processor as run
     else:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loghub.contract.dry_run import DryRunReport, RejectedLogs, Sample, SampledGroup
+from loghub.contract.dry_run import DryRunReport, LogSample, RejectedLogs, SampledGroup
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import OnFailure
 from loghub.wire.cursor import decode as decode_cursor
@@ -30,7 +30,7 @@ UNFINISHED = "the processor has neither acknowledged nor refused it, or refuses 
 NO_LISTENER = "the listener is made, and not called"
 
 
-def run_processor(settings: WorkerSettings, sample: Sample) -> DryRunReport:
+def run_processor(settings: WorkerSettings, sample: LogSample) -> DryRunReport:
     """Raises `FatalError` with the reason for which a worker would end, or would wait."""
     pipeline = settings.config.pipeline
     assert isinstance(pipeline, ProcessorPipeline)

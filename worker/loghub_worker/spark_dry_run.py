@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from loghub.contract.dry_run import (
     PARTITIONS_SHOWN,
     DryRunReport,
+    LogSample,
     ResultColumn,
     ResultPartition,
-    Sample,
     SampledGroup,
 )
 from loghub.contract.sinks import DeltaSink, JsonSink, ParquetSink, Sink
@@ -33,7 +33,7 @@ from loghub_worker.start_check import user_code
 
 BATCH = "dry-run-0"
 FROM_NOTHING = (
-    "the pipeline is stateful: these rows are those of a state without any earlier logs, and nothing is late"
+    "the pipeline is stateful: these rows come from a state without any earlier logs, and nothing is late"
 )
 Write = Callable[[DataFrame], int]
 
@@ -57,7 +57,7 @@ def run_transform(
     return _tried(spark, transform, groups, lambda rows: sink.write(rows, BATCH))
 
 
-def run_on_spark(settings: WorkerSettings, sample: Sample) -> DryRunReport:
+def run_on_spark(settings: WorkerSettings, sample: LogSample) -> DryRunReport:
     """Start a session for the settings of a worker. Raises the errors of `run_transform`."""
     pipeline = load_pipeline(settings, user_code(settings), offline=True)
     if isinstance(pipeline.config.pipeline, CopyPipeline):
@@ -109,7 +109,7 @@ def _write(pipeline: SparkPipeline, rows: DataFrame) -> int:
 
 
 def _first(rows: DataFrame, number: int) -> list[dict[str, Any]]:
-    """As in lines of JSON: texts of times, and base64 in place of bytes."""
+    """The first rows as lines of JSON have them: texts of times, and base64 in place of bytes."""
     options = {**TIMES, "ignoreNullFields": "false"}
     lines = rows.limit(number).select(F.to_json(F.struct("*"), options)).collect()
     return [json.loads(line[0]) for line in lines]

@@ -2,7 +2,8 @@
 
 It starts at once. The SQL selects its behavior by a prefix: ``die:`` ends with a termination message,
 ``silent-death:`` without one, ``deaf:`` ignores SIGTERM, ``child:`` starts a process with a group of its own.
-A trial (`loghub_worker.start_check`) ends at once, with the message of ``die:`` if it is that; of ``hang:`` never.
+A trial (`loghub_worker.start_check`) ends at once, with the message of ``die:`` if it is that; of ``hang:``
+never.
 """
 
 import json
