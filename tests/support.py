@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from loghub.client.port import Credentials
+from loghub_consumer import service_process
 from tests import warm_start
-from tests.warm_start import WarmProcess
 
 # Guards against a hang, not measures of speed.
 START_GUARD_S = 120.0
@@ -38,7 +37,6 @@ ROOT = Path(__file__).parents[1]
 PYTHON_PATH = os.pathsep.join(
     filter(None, (str(ROOT / "tests" / "without_rich"), str(ROOT), os.environ.get("PYTHONPATH")))
 )
-_LOG_TAIL_CHARS = 4000
 _CALLS_SHOWN = 8  # of each thread, the last ones: where it waits, and for whom
 
 
@@ -97,12 +95,10 @@ class HandClock:
         return self.now
 
 
-class ServiceProcess:
-    """One embedded LogHub service in a process of its own; `start` and `stop` it, any number of times.
-
-    ``port`` 0 takes a free port at the first start and keeps it over restarts. ``extra`` are
-    further arguments, ``environment`` further variables of the process. ``module`` is the program.
-    """
+class ServiceProcess(service_process.ServiceProcess):
+    """The one of the library's users, which may also have TLS, variables of its process in ``environment``,
+    and another program around it in ``module``; and is started as a copy of a process that has done its
+    imports."""
 
     def __init__(
         self,
@@ -113,26 +109,9 @@ class ServiceProcess:
         environment: dict[str, str] | None = None,
         module: str = "loghub_service",
     ) -> None:
-        self.folder = folder
+        super().__init__(folder, port=port, extra=extra)
         self._module = module
-        self.data = folder / "data"
-        self.log = folder / "service.log"
-        self.credentials_dir = folder / "credentials"
-        self.credentials = Credentials(access_key_id="testKeyId", access_key_secret="testKeySecret")
-        self._port = port
-        self._extra = extra
         self._environment = environment or {}
-        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
-        self._output: IO[bytes] | None = None
-
-    @property
-    def host(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; 0 before the first start."""
-        return self._port
 
     @property
     def endpoint(self) -> str:
@@ -146,32 +125,6 @@ class ServiceProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Start it and wait until it serves requests."""
-        assert not self.running, "it runs already"
-        self._write_credentials()
-        port_file = self.folder / "port"
-        port_file.unlink(missing_ok=True)
-        self._output = self._open_output()
-        self._process = self._start(port_file, self._output)
-        try:
-            wait_until(lambda: port_file.exists() or not self.running, "the service's port file")
-            if port_file.exists():
-                self._port = int(port_file.read_text().strip().rpartition(":")[2])
-                wait_until(lambda: self.is_ready() or not self.running, "the recovery")
-            assert self._process.poll() is None, f"the service ended at its start:\n{self.log_tail()}"
-        except BaseException:
-            self.kill9()
-            raise
-
-    def _open_output(self) -> IO[bytes]:
-        """Where its log and all else that it prints goes."""
-        return self.log.open("ab")
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """The lines of its log so far, all or those of one event. A running service writes a line a moment
@@ -187,15 +140,16 @@ class ServiceProcess:
         return self.events(name)
 
     def is_ready(self) -> bool:
-        """Whether `start` has waited long enough."""
         return self.health()[0] == 200
 
     def health(self) -> tuple[int, bytes]:
         """Status and body of ``/healthz``; 0 without an answer."""
         return get(f"{self.host}:{self.port}", "/healthz", tls=self._has_tls)
 
-    def _start(self, port_file: Path, output: IO[bytes]) -> "subprocess.Popen[bytes] | WarmProcess":
-        arguments = self._arguments(port_file)
+    def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        wait_until(condition, what)
+
+    def _launch(self, arguments: list[str], output: IO[bytes]) -> service_process.ServiceRun:
         if STARTS_WARM:
             return warm_start.start(arguments, os.environ | self._environment, output, module=self._module)
         return subprocess.Popen(
@@ -207,56 +161,19 @@ class ServiceProcess:
             stderr=subprocess.STDOUT,
         )
 
-    def _arguments(self, port_file: Path) -> list[str]:
-        return [
-            *("--data", str(self.data)),
-            *("--listen", f"{self.host}:{self._port}"),
-            *("--port-file", str(port_file)),
-            *("--credentials-dir", str(self.credentials_dir)),
-            *self._extra,
-        ]
-
-    def _write_credentials(self) -> None:
-        self.credentials_dir.mkdir(parents=True, exist_ok=True)
-        (self.credentials_dir / "accessKeyId").write_text(self.credentials.access_key_id)
-        (self.credentials_dir / "accessKeySecret").write_text(self.credentials.access_key_secret)
-
     def terminate(self) -> int:
         """Ask it to stop, wait, and give its exit status."""
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> int:
         """Kill it with SIGKILL, and give its exit status."""
-        return self._end(signal.SIGKILL)
+        return self.stop()
 
     def restart(self) -> None:
         """Stop it, if it runs, and start it again on the same port and data."""
         if self.running:
             self.terminate()
         self.start()
-
-    def _end(self, how: signal.Signals) -> int:
-        assert self._process is not None, "it was never started"
-        self._process.send_signal(how)
-        return self.wait()
-
-    def wait(self) -> int:
-        """Wait for its end after a signal, and give its exit status."""
-        process = self._process
-        assert process is not None, "it was never started"
-        try:
-            return process.wait(STOP_GUARD_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_GUARD_S)
-            raise AssertionError(f"the service did not end; its output:\n{self.log_tail()}") from None
-        finally:
-            if self._output is not None:
-                self._output.close()
-
-    def log_tail(self) -> str:
-        """The end of what it wrote."""
-        return self.log.read_text(errors="replace")[-_LOG_TAIL_CHARS:] if self.log.exists() else ""
 
 
 @contextmanager

@@ -17,6 +17,12 @@ EXAMPLES = {
     ),
     "down": ("loghub down -f group.yaml", "loghub down --name access-log"),
     "status": ("loghub status", "loghub status access-log"),
+    "check": ("loghub check -f group.yaml",),
+    "try": (
+        "loghub try -f group.yaml --last 1000",
+        "loghub try -f group.yaml --from 10m -o json",
+        "loghub try -f group.yaml --file sample.jsonl",
+    ),
     "serve": (
         "loghub serve --listen 127.0.0.1:8080",
         "loghub serve --kafka --pulsar -- --max-shards 100",

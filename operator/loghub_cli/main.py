@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -28,6 +29,8 @@ COMMANDS = {
     "up": ("local", "run a LogHubConsumerGroup with local worker processes"),
     "down": ("local", "stop a group's workers and delete or retain the group according to deletionPolicy"),
     "status": ("local", "show the status of groups"),
+    "check": ("try_out", "check a LogHubConsumerGroup as a worker does at its start, without a log service"),
+    "try": ("try_out", "run the pipeline of a LogHubConsumerGroup over real logs, without a group or a sink"),
     "serve": ("local", "run the embedded LogHub service in the foreground"),
     "project": ("catalog", "create, list, show and delete projects"),
     "logstore": ("catalog", "create, list, show and delete logstores"),
@@ -69,7 +72,8 @@ class Commands(CommandGroup):
         name = COMMANDS[cmd_name][0]
         with needs(f"loghub-cli[{_EXTRAS.get(name, 'local')}]", f"{PROGRAM} {cmd_name}"):
             module = importlib.import_module(f"loghub_cli.{name}")
-        command: click.Command = getattr(module, cmd_name)
+        # A command may have a name that no function can have.
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
     def sentence(self, ctx: click.Context, name: str) -> str:  # noqa: ARG002 - imports no command

@@ -342,6 +342,32 @@ def connected_without_project(function: F) -> F:
     return _connected(function, tuple(name for name in _CONNECTION if name != "project"))
 
 
+Connect = Callable[[str | None, str], ServiceConnection]
+
+
+def connected_if_needed(function: F) -> F:
+    """Adds the options of the connection; the function gets ``connect``, which takes an endpoint (None: from
+    the other sources) and a project for what no option names."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values = {name: kwargs.pop(name) for name in _CONNECTION}
+
+        def connect(endpoint: str | None, project: str) -> ServiceConnection:
+            named = {"endpoint": endpoint, "project": project}
+            given = {name: value for name, value in values.items() if value}
+            if values["state_dir"]:
+                del named["endpoint"]
+            return connection(ConnectionOptions.of(named | given))
+
+        return function(*args, connect=connect, **kwargs)
+
+    decorated: Any = run
+    for name in reversed(tuple(_CONNECTION)):
+        decorated = _CONNECTION[name](decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
 def _connected(function: F, chosen: tuple[str, ...]) -> F:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -167,6 +167,8 @@ EXTRAS = {
         "loghub_consumer.log_groups",
         "loghub_consumer.writing",
     ),
+    "loghub-consumer[testing]": ("loghub_consumer.pytest_plugin",),
+    "loghub-spark[testing]": ("loghub_spark.testing",),
     "loghub-operator[controller]": (
         "loghub_operator.__main__",
         "loghub_operator.controller",
@@ -188,7 +190,7 @@ EXTRAS = {
         "loghub_cli.recent_logs",
         "loghub_cli.schema",
     ),
-    "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.up", "loghub_cli.demo"),
+    "loghub-cli[local]": ("loghub_cli.local", "loghub_cli.try_out", "loghub_cli.up", "loghub_cli.demo"),
 }
 WITHOUT_EXTRA = {
     f"loghub_cli.up.{module}"
@@ -204,6 +206,7 @@ IN_FUNCTIONS = {
 NOT_IMPORTED = {
     "loghub-cli": {"loghub-core[sdk]"},
     "loghub-cli[local]": {"loghub-service", "loghub-worker"},
+    "loghub-consumer[testing]": {"loghub-service"},
     "loghub-operator": {"loghub-core[sdk]"},
     "loghub-service": {"httptools"},
 }

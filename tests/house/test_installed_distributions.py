@@ -201,3 +201,19 @@ def contents(wheel: Path) -> dict[str, int]:
     """The files of a wheel, with their checksums."""
     with zipfile.ZipFile(wheel) as archive:
         return {one.filename: one.CRC for one in archive.infolist()}
+
+
+TEST_OF_A_USER = """
+def test_logs_are_written_and_read(loghub_service):
+    loghub_service.create_logstore("access")
+    loghub_service.put("access", ["a line"])
+    assert loghub_service.read("access") == [{"line": "a line"}]
+"""
+
+
+def test_the_fixture_of_pytest_is_there_without_a_line_in_conftest(wheels: Path, tmp_path: Path) -> None:
+    installed = Installed(wheels, "loghub-consumer[testing]", tmp_path)
+    assert not installed.has("pyspark", "pyarrow")
+    file = tmp_path / "test_of_a_user.py"
+    file.write_text(TEST_OF_A_USER)
+    assert "1 passed" in installed.says("python", "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(file))

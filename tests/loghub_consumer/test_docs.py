@@ -5,9 +5,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import structlog
 
+from loghub_consumer.testing import ServiceProcess
 from tests.loghub_consumer.support import Site, wait_for
 from tests.support import ROOT, STOP_GUARD_S
 
@@ -46,6 +50,37 @@ def test_the_program_of_the_page_consumes_and_saves(site: Site, tmp_path: Path) 
         process.kill()
         process.wait(STOP_GUARD_S)
     assert (process.returncode, output) == (0, "0 {'': 15}\n")
+
+
+def section(number: str) -> list[str]:
+    """The code of a section, block by block."""
+    text = re.split(rf"^#+ {re.escape(number)} ", PAGE, flags=re.MULTILINE)[1]
+    return re.findall(r"```python\n(.*?)```", re.split(r"^#", text, flags=re.MULTILINE)[0], re.DOTALL)
+
+
+def test_the_test_of_a_processor_on_the_page_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    (program_text,), (test_text,) = section("1"), section("12")
+    counts = ModuleType("counts")
+    exec(program_text.partition("logging.basicConfig")[0], vars(counts))
+    monkeypatch.setitem(sys.modules, "counts", counts)
+    tests: dict[str, Any] = {}
+    exec(test_text, tests)
+    tests["test_logs_are_counted_by_topic"]()
+    structlog.reset_defaults()
+
+
+@pytest.mark.long
+def test_the_test_of_a_program_on_the_page_passes(loghub_service: ServiceProcess) -> None:
+    def main(**settings: object) -> None:
+        assert set(settings) == {"endpoint", "project", "credentials"}
+        results = [log | {"ok": "yes"} for log in loghub_service.read("orders")]
+        loghub_service.create_logstore("results")
+        loghub_service.put("results", results)
+
+    (text,) = section("12.1")
+    tests: dict[str, Any] = {"main": main}
+    exec(text, tests)
+    tests["test_the_program"](loghub_service)
 
 
 def test_the_tests_that_the_page_names_exist() -> None:

@@ -38,7 +38,7 @@ from loghub_consumer.log_service import ReportedError
 from loghub_consumer.membership.membership import Membership, MembershipTimings, SendHeartbeat, ShutdownMode
 from loghub_worker.__main__ import end_children
 from loghub_worker.metrics import Counter, Figures, MetricsServer, answer
-from loghub_worker.processing.processor_worker import ProcessorWorker
+from loghub_worker.processing.processor_worker import consumer_settings
 from loghub_worker.query.settings import QuerySettings
 from loghub_worker.query.spark_session import spark_settings, start_spark
 from loghub_worker.settings import BadSettingsError, is_drain_requested, read_settings
@@ -97,8 +97,7 @@ def test_the_client_of_the_environment_is_that_of_every_connection(
     options = WriteOptions(target=place, source=place, count_file="c")
     assert WriteOptions.from_option(options.to_option()) == options
     config = worker_config("http://x", NoSink(), pipeline=ProcessorPipeline(factory="a:B"))
-    processors = ProcessorWorker(replace(settings, config=config, state_dir=tmp_path), SystemClock())
-    assert processors._settings_of_consumer().client == client
+    assert consumer_settings(replace(settings, config=config)).client == client
 
 
 def test_a_client_that_there_is_not_is_refused_with_the_variable(tmp_path: Path) -> None:

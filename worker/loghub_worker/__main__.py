@@ -1,6 +1,7 @@
 """``python -m loghub_worker``: run one worker process; with the argument ``executor``, an executor of Spark
-(`loghub_worker.query.executor_pods`), and with ``try`` no worker, but the checks of its start
-(`loghub_worker.trial`).
+(`loghub_worker.query.executor_pods`). With ``check`` it is no worker, but makes the checks of its start
+(`loghub_worker.start_check`), and with ``try`` it runs the pipeline over given logs
+(`loghub_worker.dry_run`).
 
 The process reads its settings from the environment and turns the outcome of the worker into an exit status:
 `loghub_worker.worker.WorkerRuntime` on Spark, or for a processor
@@ -8,7 +9,8 @@ The process reads its settings from the environment and turns the outcome of the
 started, and writes the message of a failure to the termination log, from which the kubelet copies it into the
 container's status.
 
-Exit status: 0 the worker stopped on request, or could work; 1 a fatal error; 2 invalid settings.
+Exit status: 0 the worker stopped on request, or could work, or the report of the given logs is written; 1 a
+fatal error; 2 invalid settings.
 """
 
 import contextlib
@@ -22,10 +24,10 @@ from typing import Protocol
 import structlog
 
 from loghub.clock import SystemClock
+from loghub.contract import dry_run
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.worker import ENV_TERMINATION_LOG, LogSettings
 from loghub_consumer.errors import FatalError
-from loghub_worker import trial
 from loghub_worker.log import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
 from loghub_worker.query.executor_pods import ARGUMENT, NotAnExecutorError, become_executor
@@ -99,16 +101,25 @@ def _run(settings: WorkerSettings) -> int:
     if settings.ignored:
         log.warning("settings of another release are ignored", settings=", ".join(settings.ignored))
     try:
-        if sys.argv[1:] == [trial.ARGUMENT]:
-            trial.try_settings(settings)
-            return STOPPED
+        match sys.argv[1:]:
+            case [dry_run.CHECK, *how]:
+                from loghub_worker.start_check import check_settings  # a worker does without
+
+                check_settings(settings, offline=how == [dry_run.OFFLINE])
+                return STOPPED
+            case [dry_run.TRY, sample, report]:
+                from loghub_worker.dry_run import try_sample
+
+                try_sample(settings, Path(sample), Path(report))
+                return STOPPED
         worker = make_worker(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.request_stop())
         record_pid(settings.state_dir)
         worker.run()
     except FatalError as fatal:
-        log.error("the worker failed", reason=fatal.reason, message=fatal.message)
+        if len(sys.argv) == 1:  # otherwise the message is the whole answer
+            log.error("the worker failed", reason=fatal.reason, message=fatal.message)
         _write_termination_message(settings.termination_log, str(fatal))
         return FATAL
     except Exception as fault:

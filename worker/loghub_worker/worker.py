@@ -41,10 +41,9 @@ from loghub_worker.query.stateful_query import StatefulQueryRunner, stream_of_lo
 from loghub_worker.query.streaming_query import QueryRunner, query_counters
 from loghub_worker.query.transform import (
     Transform,
+    checked_rows_of_batch,
     empty_logs,
     make_transform,
-    refuse_per_batch,
-    refuse_stateful,
 )
 from loghub_worker.settings import WorkerSettings, is_drain_requested
 from loghub_worker.sink.batch_sink import BatchSink
@@ -64,11 +63,7 @@ def checked_rows(transform: Transform, spark: SparkSession, settings: QuerySetti
         rows = transform.check(stream_of_logs(spark, settings))
         refuse_unbounded(rows)
         return spark.createDataFrame([], rows.schema)
-    rows = transform.check(empty_logs(spark))
-    refuse_stateful(rows)
-    if not config.per_batch:
-        refuse_per_batch(rows)
-    return rows
+    return checked_rows_of_batch(transform, empty_logs(spark), per_batch=config.per_batch)
 
 
 def state_identity(config: WorkerConfig) -> StateIdentity:

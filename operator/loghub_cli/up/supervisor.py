@@ -3,8 +3,8 @@
 The supervisor does what the StatefulSet controller and the kubelet do in a cluster: it carries out the steps
 of `loghub_cli.up.process_plan`, restarts processes that end, and reports the state of each worker. Settings
 are tried in a process of their own before a worker stops for them: the worker's program does what its start
-checks and ends (`loghub_worker.trial`). With Spark that takes as long, and as much memory, as the start of
-one more worker.
+checks and ends (`loghub_worker.start_check`). With Spark that takes as long, and as much memory, as the start
+of one more worker.
 
 Worker processes of an earlier run that was killed are found and killed, since two runs must not have
 consumers of the same name. They are identified by their environment, which names the worker's own scratch
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from loghub.atomic_file import replace_file
 from loghub.clock import Clock
+from loghub.contract.dry_run import CHECK
 from loghub.contract.worker import DRAIN_REQUESTED, ENV_STATE_DIR, WorkerStatus
 from loghub_cli.up.paths import GroupFolder, WorkerFolder
 from loghub_cli.up.process_plan import (
@@ -75,7 +76,6 @@ def end_orphans(workers: Path) -> int:
     return len(orphans)
 
 
-ARGUMENT = "try"  # of the worker's program
 # A start takes a minute or two on a machine with too much to do; code of a user that hangs takes forever.
 MAX_S = 600.0
 
@@ -115,7 +115,7 @@ class TrialRun:
         try:
             prepare(self._folder, spec, keep_state=False)
             self._child = self._program.start(
-                self._name, self._folder, variables, on_exit=self._ended, arguments=(ARGUMENT,)
+                self._name, self._folder, variables, on_exit=self._ended, arguments=(CHECK,)
             )
         except (OSError, ValueError) as error:  # as for a worker
             self._failed((LocalReason.START_FAILED, str(error)))

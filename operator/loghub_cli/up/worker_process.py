@@ -124,6 +124,11 @@ def last_words(folder: WorkerFolder) -> tuple[str, str] | None:
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
+def launched(command: Sequence[str]) -> list[str]:
+    """The command of a process that ends with this one."""
+    return [sys.executable, "-I", str(_LAUNCHER), str(os.getpid()), *command]
+
+
 class ChildProgram:
     """A running program; ``on_exit`` is called in the event loop once it has ended."""
 
@@ -139,7 +144,7 @@ class ChildProgram:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", str(_LAUNCHER), str(os.getpid()), *command],
+                launched(command),
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -183,7 +188,7 @@ class ChildProgram:
         if hasattr(os, "waitid"):
             # The child is not reaped yet, so its ID still names its process group and its session.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-            _end_session(self.pid)
+            end_session(self.pid)
         self._popen.wait()
         with contextlib.suppress(RuntimeError):  # the loop has ended before the child
             self._loop.call_soon_threadsafe(self._notify)
@@ -193,7 +198,7 @@ class ChildProgram:
         self._on_exit(self)
 
 
-def _end_session(leader: int) -> None:
+def end_session(leader: int) -> None:
     """Ends what is left of a session: in its process group a JVM, and on Linux also each process that has a
     group of its own, such as the processes of processors with the processes that their code has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -239,7 +244,7 @@ class WorkerProgram:
         """A process in a folder that was prepared; ``variables`` are the user's own."""
         return ChildProgram(
             [*self.command, *arguments],
-            environment={**self.environment, **variables, **_variables(name, folder)},
+            environment={**self.environment, **variables, **worker_variables(name, folder)},
             log=folder.log,
             on_exit=on_exit,
         )
@@ -260,7 +265,8 @@ def prepare(folder: WorkerFolder, spec: WorkerSpec, *, keep_state: bool) -> None
     replace_file(folder.config, encode_settings(spec.config))
 
 
-def _variables(name: str, folder: WorkerFolder) -> dict[str, str]:
+def worker_variables(name: str, folder: WorkerFolder) -> dict[str, str]:
+    """The variables of `loghub.contract.worker` that differ by worker."""
     return {
         contract.ENV_CONFIG: str(folder.config),
         contract.ENV_CONSUMER: name,

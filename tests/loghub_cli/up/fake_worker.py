@@ -2,7 +2,8 @@
 
 It starts at once. The SQL selects its behavior by a prefix: ``die:`` ends with a termination message,
 ``silent-death:`` without one, ``deaf:`` ignores SIGTERM, ``child:`` starts a process with a group of its own.
-A trial (`loghub_worker.trial`) ends at once, with the message of ``die:`` if it is that; of ``hang:`` never.
+A trial (`loghub_worker.start_check`) ends at once, with the message of ``die:`` if it is that; of ``hang:``
+never.
 """
 
 import json
@@ -27,7 +28,7 @@ def main() -> int:
         return 1
     if how == "silent-death":
         return 3
-    if sys.argv[1:] == ["try"] and how != "hang":
+    if sys.argv[1:] == ["check"] and how != "hang":
         return 0
     if how == "child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)

@@ -43,7 +43,14 @@ from loghub_consumer.processes.messages import (
     TrackerAnswer,
 )
 from loghub_consumer.processes.trackers import ChildTracker, TrackerCalls
-from loghub_consumer.processor import Listener, NotAssignedError, Processor, ProcessorFactory, ShardControl
+from loghub_consumer.processor import (
+    Listener,
+    NotAssignedError,
+    Processor,
+    ProcessorFactory,
+    ShardControl,
+    Tracker,
+)
 from loghub_consumer.user_calls import UserCalls
 from loghub_consumer.user_code import import_named, user_message
 
@@ -53,13 +60,13 @@ class ProcessShards:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._trackers: dict[int, ChildTracker] = {}
+        self._trackers: dict[int, Tracker] = {}
 
-    def add(self, tracker: ChildTracker) -> None:
+    def add(self, tracker: Tracker) -> None:
         with self._lock:
             self._trackers[tracker.shard] = tracker
 
-    def remove(self, tracker: ChildTracker) -> None:
+    def remove(self, tracker: Tracker) -> None:
         """Remove the shard, unless it was assigned again since."""
         with self._lock:
             if self._trackers.get(tracker.shard) is tracker:
@@ -80,7 +87,7 @@ class ProcessShards:
         for tracker in [self._find(shard) for shard in shards]:
             tracker.resume()
 
-    def _find(self, shard: int) -> ChildTracker:
+    def _find(self, shard: int) -> Tracker:
         with self._lock:
             tracker = self._trackers.get(shard)
         if tracker is None:

@@ -188,39 +188,6 @@ class ProcessorWorker:
         )
         return ProcessPool(self._pipeline.processes or available_cores(), settings)
 
-    def _settings_of_consumer(self) -> ConsumerSettings:
-        config, pipeline = self._config, self._pipeline
-        return ConsumerSettings(
-            endpoint=config.endpoint,
-            project=config.project,
-            logstore=config.logstore,
-            consumer_group=config.consumer_group,
-            consumer=self._settings.consumer,
-            credentials=partial(read_key, Path(self._settings.credentials_dir)),
-            client=self._settings.client,
-            start_position=config.start_position,
-            last_initial_shard=config.last_initial_shard if pipeline.subscription is None else None,
-            subscription=_subscription(pipeline),
-            heartbeat_interval_s=config.heartbeat_interval_s,
-            fetch_interval_s=max(MIN_FETCH_INTERVAL_S, config.fetch_interval_s),
-            checkpoint_interval_s=config.checkpoint_interval_s,
-            max_logs=pipeline.max_logs,
-            max_bytes=pipeline.max_bytes,
-            max_wait_s=pipeline.max_wait_s,
-            max_buffered_bytes=max(MIN_BUFFERED_BYTES, 2 * pipeline.max_bytes),
-            acknowledge=pipeline.acknowledge,
-            redelivery_delay_s=pipeline.redelivery_delay_s,
-            max_redelivery_delay_s=pipeline.max_redelivery_delay_s,
-            ack_timeout_s=pipeline.ack_timeout_s,
-            max_ack_timeout_s=pipeline.max_ack_timeout_s,
-            max_unacknowledged=pipeline.max_unacknowledged,
-            on_failure=config.on_failure,
-            retry=pipeline.retry,
-            timeout_s=config.timeout_s,
-            drain_timeout_s=config.drain_timeout_s,
-            leave=is_drain_requested(self._settings.drain_file),
-        )
-
     def _retry_timeout_s(self, settings: ConsumerSettings) -> int | None:
         """The timeout of the group in the retry logstore, which is created; requested until it is known. None
         if there is no retry logstore, or if the worker ends before."""
@@ -250,7 +217,7 @@ class ProcessorWorker:
 
     def _make_consumer(self, pool: ProcessPool) -> Consumer | None:
         """None if the worker is stopped before."""
-        config, settings = self._config, self._settings_of_consumer()
+        config, settings = self._config, consumer_settings(self._settings)
         retry_timeout_s = self._retry_timeout_s(settings)
         if settings.retry is not None and retry_timeout_s is None:
             return None
@@ -342,6 +309,42 @@ class ProcessorWorker:
         consumer = self._consumer
         deliveries = DeliveryCounts() if consumer is None else consumer.delivery_counts()
         return processor_counters(self._counts, self._failure_report(), progress, deliveries)
+
+
+def consumer_settings(settings: WorkerSettings) -> ConsumerSettings:
+    """The settings of the consumer in a worker with a processor."""
+    config, pipeline = settings.config, settings.config.pipeline
+    assert isinstance(pipeline, ProcessorPipeline)
+    return ConsumerSettings(
+        endpoint=config.endpoint,
+        project=config.project,
+        logstore=config.logstore,
+        consumer_group=config.consumer_group,
+        consumer=settings.consumer,
+        credentials=partial(read_key, Path(settings.credentials_dir)),
+        client=settings.client,
+        start_position=config.start_position,
+        last_initial_shard=config.last_initial_shard if pipeline.subscription is None else None,
+        subscription=_subscription(pipeline),
+        heartbeat_interval_s=config.heartbeat_interval_s,
+        fetch_interval_s=max(MIN_FETCH_INTERVAL_S, config.fetch_interval_s),
+        checkpoint_interval_s=config.checkpoint_interval_s,
+        max_logs=pipeline.max_logs,
+        max_bytes=pipeline.max_bytes,
+        max_wait_s=pipeline.max_wait_s,
+        max_buffered_bytes=max(MIN_BUFFERED_BYTES, 2 * pipeline.max_bytes),
+        acknowledge=pipeline.acknowledge,
+        redelivery_delay_s=pipeline.redelivery_delay_s,
+        max_redelivery_delay_s=pipeline.max_redelivery_delay_s,
+        ack_timeout_s=pipeline.ack_timeout_s,
+        max_ack_timeout_s=pipeline.max_ack_timeout_s,
+        max_unacknowledged=pipeline.max_unacknowledged,
+        on_failure=config.on_failure,
+        retry=pipeline.retry,
+        timeout_s=config.timeout_s,
+        drain_timeout_s=config.drain_timeout_s,
+        leave=is_drain_requested(settings.drain_file),
+    )
 
 
 def _subscription(pipeline: ProcessorPipeline) -> SubscriptionOptions | None:

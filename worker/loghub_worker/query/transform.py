@@ -445,6 +445,15 @@ def make_transform(pipeline: Pipeline, code: Path | None) -> Transform:
     return PythonTransform(pipeline.function, _import_function(pipeline.function, code), code)
 
 
+def checked_rows_of_batch(transform: Transform, empty: DataFrame, *, per_batch: bool) -> DataFrame:
+    """The rows of no logs, of a pipeline without state. Raises `FatalError` ``InvalidPipeline``."""
+    rows = transform.check(empty)
+    refuse_stateful(rows)
+    if not per_batch:
+        refuse_per_batch(rows)
+    return rows
+
+
 def empty_logs(spark: SparkSession) -> DataFrame:
     """An empty DataFrame with the columns of logs."""
     return spark.createDataFrame([], GroupDataSource({}).schema())

@@ -73,7 +73,7 @@ class KafkaTopic(AtLeastOnceSink):
     def check(self, empty: DataFrame) -> None:
         """Ask the broker for the topic. Raises `ValueError` for columns that cannot be written,
         `InvalidSinkError`, and `OSError` if no broker answers."""
-        self._records(empty)
+        records(self._sink, empty)
         ask_for_topic(
             empty.sparkSession,
             self._client_settings() | {"default.api.timeout.ms": str(self._delivery_ms // 2)},
@@ -81,9 +81,7 @@ class KafkaTopic(AtLeastOnceSink):
         )
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
-        rows = self._records(result)
-        if self._sink.keep_order:
-            require_order(rows)
+        rows = records_in_order(self._sink, result)
         topic = {} if self._sink.topic is None else {"topic": self._sink.topic}
         producer = {f"kafka.{name}": value for name, value in self._producer_settings().items()}
         try:
@@ -94,15 +92,6 @@ class KafkaTopic(AtLeastOnceSink):
             if (message := outage(java_causes(error), one_topic=self._sink.topic is not None)) is None:
                 raise
             raise ConnectionError(f"Kafka at {self._sink.bootstrap_servers}: {message}") from error
-
-    def _records(self, rows: DataFrame) -> DataFrame:
-        columns = record_columns(rows.schema, needs_topic=self._sink.topic is None)
-        if self._sink.keep_order and KEY not in rows.columns:
-            raise ValueError(
-                "the group consumes in order, so the query must return the column key: records with equal"
-                " keys stay in order"
-            )
-        return rows.select(columns)
 
     def _client_settings(self) -> dict[str, str]:
         sink = self._sink
@@ -140,6 +129,25 @@ class KafkaTopic(AtLeastOnceSink):
 def _quoted(value: str) -> str:
     """A value of a login module's option."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def records(sink: KafkaSink, rows: DataFrame) -> DataFrame:
+    """The rows as Spark's Kafka sink takes them. Raises `ValueError`."""
+    columns = record_columns(rows.schema, needs_topic=sink.topic is None)
+    if sink.keep_order and KEY not in rows.columns:
+        raise ValueError(
+            "the group consumes in order, so the query must return the column key: records with equal"
+            " keys stay in order"
+        )
+    return rows.select(columns)
+
+
+def records_in_order(sink: KafkaSink, rows: DataFrame) -> DataFrame:
+    """The records, after a check that they stay in order if they must. Raises `ValueError`."""
+    sent = records(sink, rows)
+    if sink.keep_order:
+        require_order(sent)
+    return sent
 
 
 def record_columns(schema: StructType, *, needs_topic: bool) -> list[Column]:

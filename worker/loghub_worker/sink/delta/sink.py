@@ -596,8 +596,19 @@ def _partition_values(folders: Iterable[str]) -> dict[str, str | None]:
     return {unquote(name): None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}
 
 
+def require_table_path(path: str) -> None:
+    """Raises `InvalidSinkError` for a path where no worker can have a Delta table."""
+    if path.startswith(SCHEME):
+        return
+    if not Path(path).is_absolute():
+        raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {path!r}")
+    if unusable := sorted(UNUSABLE_IN_PATHS & set(path)):
+        raise InvalidSinkError(f"the path of a Delta table must not have {' or '.join(unusable)}: {path!r}")
+
+
 def make_delta_sink(sink: DeltaSettings, credentials: CredentialFiles, owner: SinkOwner) -> DeltaTableSink:
     """The sink of these settings. Raises `InvalidSinkError`, or `OSError` if its place cannot be used."""
+    require_table_path(sink.path)
     settings = sink.s3 or S3Settings()
     files: TableFiles
     executors = None
@@ -613,12 +624,6 @@ def make_delta_sink(sink: DeltaSettings, credentials: CredentialFiles, owner: Si
                 scratch=owner.scratch,
                 for_delta=True,
             )
-    elif not Path(sink.path).is_absolute():
-        raise InvalidSinkError(f"a Delta table needs an absolute path or an s3:// URL, not {sink.path!r}")
-    elif unusable := sorted(UNUSABLE_IN_PATHS & set(sink.path)):
-        raise InvalidSinkError(
-            f"the path of a Delta table must not have {' or '.join(unusable)}: {sink.path!r}"
-        )
     else:
         folder = Path(sink.path)
         files = FolderFiles(folder, folder.joinpath(FOLDER, *owner.group_path, "stage"))

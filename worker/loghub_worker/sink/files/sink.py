@@ -303,21 +303,28 @@ def make_files_sink(
     )
 
 
+def require_path(path: str) -> None:
+    """Raises `InvalidSinkError` for a path to which no worker can write files."""
+    if path.startswith(SCHEME):
+        return
+    if "://" in path:
+        scheme = path.split("://")[0]
+        raise InvalidSinkError(
+            f"a file sink writes to a folder of a mounted file system or to s3://; {scheme}:// is not"
+            " supported"
+        )
+    if not Path(path).is_absolute():
+        raise InvalidSinkError(f"a file sink needs an absolute path, not {path!r}")
+
+
 def _storage_of(sink: ParquetSink | JsonSink, credentials: CredentialFiles, owner: SinkOwner) -> LogStorage:
+    require_path(sink.path)
     if sink.path.startswith(SCHEME):
         bucket = Bucket(sink.path, sink.s3 or S3Settings(), credentials)
         if bucket.any_key(lambda _: True, folder=DELTA_LOG) is not None:
             raise _is_delta_table(sink.path)
         return BucketStorage(bucket, owner.scratch / "sink-stage", group_path=owner.group_path)
-    if "://" in sink.path:
-        scheme = sink.path.split("://")[0]
-        raise InvalidSinkError(
-            f"a file sink writes to a folder of a mounted file system or to s3://; {scheme}:// is not"
-            " supported"
-        )
     folder = Path(sink.path)
-    if not folder.is_absolute():
-        raise InvalidSinkError(f"a file sink needs an absolute path, not {sink.path!r}")
     if (folder / DELTA_LOG).exists():
         raise _is_delta_table(sink.path)
     try:

@@ -233,9 +233,7 @@ class LogstoreWriter:
     def put(self, result: DataFrame) -> int:
         """Write all rows and return their number. Each is written at least once. Raises `ValueError` for
         columns that cannot be written, or whose order is lost."""
-        rows = result.select(wire_columns(result.schema, keep_order=self._keep_order))
-        if self._keep_order:
-            require_order(rows)
+        rows = wire_rows(result, keep_order=self._keep_order)
         writer = rows.write.format(FORMAT).mode("append")
         writer.option("settings", self._options.to_option()).save()
         return int(Path(self._options.count_file).read_bytes())
@@ -266,6 +264,15 @@ class LogGroupCopies(AtLeastOnceSink):
 
     def write(self, result: DataFrame, batch: str) -> int:  # noqa: ARG002 - nothing is staged
         return sum(row[COPIED_LOGS] for row in result.collect())
+
+
+def wire_rows(result: DataFrame, *, keep_order: bool) -> DataFrame:
+    """The rows as `LogGroupBuilder` takes them. Raises `ValueError` for columns that cannot be written, or
+    whose order is lost."""
+    rows = result.select(wire_columns(result.schema, keep_order=keep_order))
+    if keep_order:
+        require_order(rows)
+    return rows
 
 
 def wire_columns(schema: StructType, *, keep_order: bool) -> list[Column]:

@@ -1,4 +1,4 @@
-"""``python -m loghub_worker try``: what a worker's start would refuse is found without one."""
+"""``python -m loghub_worker check``: what a worker's start would refuse is found without one."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import structlog
 
+from loghub.contract.dry_run import CHECK
 from loghub.contract.processor import ProcessorPipeline
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import Pipeline, PythonPipeline, SqlPipeline
 from loghub_worker import __main__ as program
-from loghub_worker.trial import ARGUMENT
 from tests.loghub_worker.support import worker_config, worker_environment
 
 NOBODY = "http://127.0.0.1:1"  # a request to a log service would fail
@@ -43,10 +43,10 @@ def tried(folder: Path, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> 
     """The exit status and the termination message."""
     config = worker_config(NOBODY, ParquetSink(path=str(folder / "sink")), pipeline=pipeline)
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    given = os.environ | worker_environment(folder, name="w-trial", credentials_dir=str(folder))
+    given = os.environ | worker_environment(folder, name="w-trial", credentials_dir=folder)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["loghub_worker", ARGUMENT])
+    monkeypatch.setattr(sys, "argv", ["loghub_worker", CHECK])
     status = program.main()
     message = folder / "termination"
     return status, message.read_text() if message.exists() else ""
