@@ -23,6 +23,7 @@ GUARD_S = 300
 ARROW, CONTROLLER, LOCAL = "'loghub-consumer[arrow]'", "'loghub-operator[controller]'", "'loghub-cli[local]'"
 SDK = "'loghub-core[sdk]'"
 CHOICE = "from loghub.client.choice import check_client; check_client('sdk')"
+PLUGIN = "from loghub_cli.plugin.main import main; main(['why', '--help'])"
 API, SPARK, OPERATOR = "import loghub_consumer", "import loghub_spark", "import loghub_operator.__main__"
 BATCH = """
 from loghub.wire.compression import Packed
@@ -102,7 +103,13 @@ def normal(name: str) -> str:
         ("loghub-spark", [(SPARK, "")]),
         (
             "loghub-cli",
-            [(["--help"], ""), (CHOICE, ""), (["tail", "--help"], ""), (["up", "--help"], LOCAL)],
+            [
+                (["--help"], ""),
+                (CHOICE, ""),
+                (PLUGIN, ""),
+                (["tail", "--help"], ""),
+                (["up", "--help"], LOCAL),
+            ],
         ),
         ("loghub-cli[local]", [(["up", "--help"], "")]),
         pytest.param(

@@ -1,7 +1,7 @@
 """Commands for a closer look: ``logs``, ``shell`` and ``report``."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,20 +53,19 @@ def logs(  # noqa: PLR0913 - each is an option
     arguments = _log_arguments(document, worker, tail=tail, since=since)
     if previous:
         arguments.append("--previous")
-    if not follow:
-        lines: Sequence[LogLine] = by_time(kubectl.text("logs", *arguments).splitlines()) if pretty else ()
-        text = (
-            [one for line in lines for one in line.readable()]
-            if pretty
-            else [kubectl.text("logs", *arguments)]
-        )
-        click.echo("\n".join(text), nl=pretty and bool(text))
+    if follow:
+        arguments.append("--follow")
+    with closing(kubectl.stream("logs", *arguments)) as lines, suppress(KeyboardInterrupt):
+        for line in _shown(lines, pretty=pretty, by_times=not follow):
+            click.echo(line)
+
+
+def _shown(lines: Iterable[str], *, pretty: bool, by_times: bool) -> Iterator[str]:
+    if not pretty:
+        yield from (line.rstrip("\n") for line in lines)
         return
-    with closing(kubectl.stream("logs", *arguments, "--follow")) as stream, suppress(KeyboardInterrupt):
-        for line in stream:
-            shown = LogLine.of(line).readable() if pretty else (line.rstrip("\n"),)
-            for one in shown:
-                click.echo(one)
+    for line in by_time(lines) if by_times else map(LogLine.of, lines):
+        yield from line.readable()
 
 
 def _log_arguments(document: Document, worker: int | None, *, tail: int, since: str | None) -> list[str]:

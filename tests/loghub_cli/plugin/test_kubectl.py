@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from loghub_cli.plugin.kubectl import (
     FORBIDDEN,
@@ -152,11 +153,13 @@ def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFi
     assert "--context" in said.partition("Connection")[2]
 
 
-def test_wide_names_keep_the_columns(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    """And no colour, whatever the terminal can."""
+def test_wide_characters_keep_the_columns(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    """And there is no colour, whatever the terminal can."""
     pods = [pod("access-0", ready=False, reason="驱逐", message="节点内存不足"), pod("access-1")]
     fake(json.dumps({"items": pods, **group()}))
     assert main(["status", "access"]) == 0
     out = capsys.readouterr().out
-    assert "驱逐: 节点内存不足" in out
     assert "\x1b" not in out
+    lines = out[out.index("WORKER  ") :].splitlines()[:3]
+    assert "驱逐: 节点内存不足" in lines[1]
+    assert len({cell_len(line) for line in lines}) == 1, "the last column is to the right"

@@ -15,7 +15,8 @@ def test_a_worker_says_what_is_wrong_in_its_own_words_if_it_has_any() -> None:
         for one in (
             pod("access-0"),
             pod("access-1", ready=False, restarts=4,
-                container={"state": {"waiting": BACK_OFF, "running": None}, "lastState": {"terminated": ENDED}}),
+                container={"state": {"waiting": BACK_OFF, "running": None},
+                           "lastState": {"terminated": ENDED}}),
             pod("access-2", ready=False, container={"state": {"terminated": ENDED, "running": None}}),
             pod("access-3", ready=False, container={"state": {"terminated": NO_MEMORY, "running": None}}),
             {"metadata": {"name": "access-4"}, "status": {"conditions": [NO_NODE]}},
