@@ -1,6 +1,6 @@
 """A LogHubConsumerGroup as people see it: from the object, as JSON, to rows and lines of text. Pure.
 
-`loghub status` shows the objects of this machine by these functions, and `kubectl loghub` those of a cluster.
+`loghub status` shows objects of this machine by these functions, `kubectl loghub` the objects of a cluster.
 They read the object itself and not its model, because the object may be of an operator of another release:
 what it does not have is shown as unknown, and what this release does not know is left out.
 """
@@ -141,7 +141,7 @@ def _why(condition: Document) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ConditionFinding:
     """A condition that is not as it should be, or, as a ``note``, something on purpose or in passing."""
 
     condition: str
@@ -157,10 +157,10 @@ class Finding:
         return on_one_line(f"{self.condition} {_why({'reason': self.reason, 'message': self.message})}")
 
 
-def findings(document: Document) -> list[Finding]:
+def findings(document: Document) -> list[ConditionFinding]:
     """Causes first; what only repeats another one is left out."""
     conditions = {one["type"]: one for one in status_of(document).get("conditions") or ()}
-    found: list[Finding] = []
+    found: list[ConditionFinding] = []
     for kind in _CAUSES:
         condition = conditions.get(kind)
         if condition is None or not _is_amiss(condition):
@@ -177,9 +177,9 @@ def _is_amiss(condition: Document) -> bool:
     return bool(condition["status"] == "True")
 
 
-def _finding(condition: Document) -> Finding:
+def _finding(condition: Document) -> ConditionFinding:
     kind, reason = condition["type"], condition.get("reason", "")
-    return Finding(
+    return ConditionFinding(
         condition=kind,
         status=condition["status"],
         reason=reason,
@@ -190,7 +190,7 @@ def _finding(condition: Document) -> Finding:
     )
 
 
-def _repeats(finding: Finding, earlier: Finding) -> bool:
+def _repeats(finding: ConditionFinding, earlier: ConditionFinding) -> bool:
     same = finding.reason in (earlier.reason, earlier.condition) or finding.message == earlier.message != ""
     return same or re.search(rf"\b[Ss]ee (condition )?{earlier.condition}\b", finding.meaning) is not None
 

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -106,13 +107,13 @@ def play(
     patch: pytest.MonkeyPatch,
     story: Callable[[Stage, Plugin], "asyncio.Future[None]"],
 ) -> None:
-    async def told(on: Stage) -> None:
+    async def played(on: Stage) -> None:
         plugin = Plugin.installed(folder, server, on.namespace)
         patch.setattr(sys, "stdin", io.StringIO())  # nobody is there to agree
         patch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
         await story(on, plugin)
 
-    stage(server, folder, told)
+    stage(server, folder, played)
 
 
 def test_a_group_is_shown_planned_paused_reset_reported_and_watched(
@@ -145,7 +146,7 @@ async def shows(on: Stage, plugin: Plugin) -> None:
     await on.until("the children of the split", seen)
     one = await plugin.shown("status", GROUP, "--verbose")
     assert "access-0  ready" in one
-    assert "WorkersAvailable  True" in one
+    assert re.search(r"^WorkersAvailable +True ", one, re.MULTILINE)
     assert "wrong:" not in one
     tree = await plugin.shown("shards", GROUP, "--tree")
     assert [line.split()[:2] for line in tree.splitlines()[2:4]] == [["├─", "4"], ["└─", "5"]]
@@ -249,5 +250,6 @@ async def explains_and_watches_to_the_end(on: Stage, plugin: Plugin) -> None:
     await on.remove()
     await on.until_deleted()
     status, text = await asyncio.wait_for(watch, GUARD_S)
-    assert (status, text.splitlines()[-1]) == (0, f"LogHubConsumerGroup {GROUP} is deleted")
+    assert status == 0
+    assert f"LogHubConsumerGroup {GROUP} is deleted" in text.splitlines()
     assert "InvalidPipeline" in text

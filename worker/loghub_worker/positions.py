@@ -3,8 +3,8 @@
 `kubectl loghub reset` runs it in a worker's pod, which has the access key and reaches the log service, to
 tell which logs a reset would bring again and which it would skip. It changes nothing, is no member of the
 group and reads no log. POSITION is ``begin``, ``end`` or unix seconds; without shards it is about all of
-them. The answer is a list of objects with ``shard``, the cursors ``begin`` and ``end``, and ``target``, that
-of the position.
+them. The answer is a list of objects with ``shard`` and the cursors ``begin``, ``end``
+and ``target``, to which the position leads.
 
 Exit status: 0; 1 if the log service does not answer so, with the error on standard error; 2 for other
 arguments.

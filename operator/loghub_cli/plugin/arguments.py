@@ -16,7 +16,7 @@ _OBJECT_NAME = re.compile(r"[a-z]([-a-z0-9.]{0,251}[a-z0-9])?")
 # As kubectl spells them; each is passed on.
 _PASSED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "context": (("--context",), "Context of the kubeconfig."),
-    "namespace": (("-n", "--namespace"), "Namespace; default: that of the context."),
+    "namespace": (("-n", "--namespace"), "Namespace; default: the one of the context."),
     "kubeconfig": (("--kubeconfig",), "The kubeconfig; default: as kubectl finds it."),
     "cluster": (("--cluster",), "Cluster of the kubeconfig."),
     "user": (("--user",), "User of the kubeconfig."),

@@ -15,7 +15,7 @@ from loghub_cli.options import POSITION, SHARD, Show, confirm, confirmed, format
 from loghub_cli.output import Failed
 from loghub_cli.plugin.arguments import group_argument, in_cluster
 from loghub_cli.plugin.kubectl import GROUPS, Kubectl, KubectlError
-from loghub_cli.plugin.reset_preview import ShardEnds, Target, ends_of, preview, unknown_shards
+from loghub_cli.plugin.reset_preview import CursorsOfShard, Target, ends_of, preview, unknown_shards
 from loghub_cli.plugin.worker_pods import CONTAINER, is_ready, selector
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Let the API server check it, and change nothing.")
@@ -99,7 +99,7 @@ def reset(name: str, show: Show, kubectl: Kubectl, **values: Any) -> None:
     """Move the checkpoints of a group, and show before which logs come again and which are skipped.
 
     The operator stops the workers, keeps the old checkpoints in a ConfigMap, commits the new ones and starts
-    the workers again. A ready worker is asked for the cursors of the log service, for exact numbers."""
+    the workers again. For exact numbers, a ready worker reads the cursors of the log service."""
     document = kubectl.group(name)
     target = _target(kubectl, document, values)
     if unknown := unknown_shards(document, target):
@@ -141,7 +141,9 @@ def _target(kubectl: Kubectl, document: Document, values: Mapping[str, Any]) -> 
     return Target(to="ConfigMap", config_map=config_map, cursors=cursors, shards=shards)
 
 
-def _ends(kubectl: Kubectl, document: Document, target: Target) -> tuple[dict[int, ShardEnds] | None, str]:
+def _ends(
+    kubectl: Kubectl, document: Document, target: Target
+) -> tuple[dict[int, CursorsOfShard] | None, str]:
     """What the log service has, by a worker; None, and why, if no worker can be asked."""
     try:
         pods = kubectl.items("pods", f"--selector={selector(document)}")

@@ -1,6 +1,6 @@
 """What the operator and the log service would do with another number of workers. Pure.
 
-The bounds are those of the operator (`loghub.domain.replica_bounds`), and the shards are dealt as the
+The operator keeps to the same bounds (`loghub.domain.replica_bounds`), and the shards are dealt as the
 embedded service deals them (`loghub.domain.balance`), so the plan is exact until something else changes. The
 real SLS does not say how it deals shards: there the numbers are right, and which worker gets which shard is a
 guess.

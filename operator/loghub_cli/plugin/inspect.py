@@ -30,9 +30,7 @@ _worker = click.option(
 @group_argument
 @_worker
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
-@click.option(
-    "--pretty", is_flag=True, help="JSON messages as lines for people, those of all workers by time."
-)
+@click.option("--pretty", is_flag=True, help="JSON messages as lines for people, of all workers by time.")
 @click.option("--tail", type=click.IntRange(-1), default=200, show_default=True, metavar="N",
               help="Lines of each worker to begin with; -1 for all.")  # fmt: skip
 @click.option("--since", metavar="AGE", help="Only lines of this age, such as 10m.")

@@ -19,8 +19,8 @@ from loghub_cli.group_view import Document
 from loghub_cli.output import on_one_line
 
 GROUPS = "loghubconsumergroups.loghub.dev"
-NOT_FOUND, FORBIDDEN, UNREACHABLE = 3, 4, 5  # exit statuses; 1 and 2 are those of every command
-# `kubectl` itself waits for ever for a server that accepts and does not answer.
+NOT_FOUND, FORBIDDEN, UNREACHABLE = 3, 4, 5  # exit statuses; 1 and 2 have the meaning of every command
+# `kubectl` itself waits forever for a server that accepts and does not answer.
 ANSWER_WITHIN_S = 60.0
 _REFUSED = re.compile(r"Error from server \((?P<code>\w+)\)")
 # What it says of a server that it cannot reach, or whose certificate or login does not hold.
@@ -173,10 +173,12 @@ class Kubectl:
 
 
 def documents(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a stream of indented JSON: each ends with a brace at the begin of a line."""
+    """The objects of a stream of JSON, as `kubectl` prints them: events of a watch on a line each, and all
+    else indented, up to a brace at the begin of a line."""
     text: list[str] = []
     for line in lines:
         text.append(line)
-        if line.rstrip("\n") == "}":
+        whole = line.startswith("{") and len(text) == 1 and line.rstrip().endswith("}")
+        if whole or line.rstrip("\n") == "}":
             yield json.loads("".join(text))
             text.clear()

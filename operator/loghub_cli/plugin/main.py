@@ -18,19 +18,19 @@ PROGRAM = "kubectl loghub"
 COMMANDS = (status, why, lag, shards, plan, pause, resume, restart, reset, logs, shell, report)
 
 
-class Commands(EndsWithItsReader, CommandGroup):
+class PluginCommands(EndsWithItsReader, CommandGroup):
     """In the order of the list, not of the alphabet."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [str(command.name) for command in COMMANDS]
 
 
-@click.command(cls=Commands, name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=PluginCommands, name=PROGRAM, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM)
 def root() -> None:
     """LogHubConsumerGroups of a cluster: what they do, what is wrong with them, and changes of them.
 
-    All requests are those of kubectl, with its contexts and logins. Exit status: 0 done; 1 not done; 2 a
+    kubectl makes all requests, with its contexts and logins. Exit status: 0 done; 1 not done; 2 a
     wrong command line; 3 no such group, or no operator; 4 not permitted; 5 no kubectl, or no answer.
     """
 

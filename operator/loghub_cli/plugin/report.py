@@ -30,7 +30,7 @@ _WIDTH = 110  # of the text in it
 
 
 @dataclass(slots=True)
-class Report:
+class ReportFiles:
     """The files, already redacted, and what is missing."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class Report:
             self.files[name] = text
 
 
-def collect(kubectl: Kubectl, name: str, *, lines: int, now_unix_s: float) -> Report:
+def collect(kubectl: Kubectl, name: str, *, lines: int, now_unix_s: float) -> ReportFiles:
     """Raises `KubectlError` if there is no such group."""
     group = kubectl.group(name)
-    report = Report()
+    report = ReportFiles()
     report.add("group.yaml", partial(_yaml, [group]))
     report.add("status.txt", partial(_shown, group, now_unix_s=now_unix_s))
     for kind in _KINDS:
@@ -99,7 +99,7 @@ def _stored_versions(kubectl: Kubectl) -> str:
     return f"versions: {versions}\nstored: {crd.get('status', {}).get('storedVersions')}\nlabels: {labels}\n"
 
 
-def _logs(kubectl: Kubectl, name: str, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _logs(kubectl: Kubectl, name: str, report: ReportFiles) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The file of each log and the arguments of `kubectl logs`: of each container, and of its last life."""
     for folder, arguments in (
         ("workers", (f"--selector={_LABEL}={name}",)),
@@ -121,8 +121,8 @@ def _logs(kubectl: Kubectl, name: str, report: Report) -> Iterator[tuple[str, tu
                     yield f"{file}-previous.log", (*of, "--previous")
 
 
-def write(report: Report, name: str, path: Path, *, now_unix_s: float) -> None:
-    """As a zip that only its owner may read. Raises `FileExistsError`: no file is overwritten."""
+def write(report: ReportFiles, name: str, path: Path, *, now_unix_s: float) -> None:
+    """Writes a zip that only its owner may read. Raises `FileExistsError`: no file is overwritten."""
     head = [
         f"LogHubConsumerGroup {name}, {utc(now_unix_s)}",
         "Values that may be secrets are replaced by the word REDACTED; Secrets are not read.",

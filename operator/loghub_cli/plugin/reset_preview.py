@@ -19,7 +19,7 @@ ResetTo = Literal["Begin", "End", "Timestamp", "ConfigMap"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to; ``unix_s`` is set for a Timestamp. ``cursors`` are those of the ConfigMap ``config_map``."""
+    """Where to; ``unix_s`` is set for a Timestamp. The ConfigMap ``config_map`` has ``cursors``."""
 
     to: ResetTo
     shards: tuple[int, ...] = ()  # () for all
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def position(self) -> str:
-        """As `loghub_worker.positions` takes it; of a ConfigMap only begin and end are of use."""
+        """The argument of `loghub_worker.positions`; of a ConfigMap only begin and end are of use."""
         return str(self.unix_s) if self.to == "Timestamp" else "end" if self.to == "End" else "begin"
 
     def request(self, nonce: str) -> dict[str, object]:
@@ -56,19 +56,19 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardEnds:
-    """The cursors of one shard, as the log service has them now; ``target`` is that of the position."""
+class CursorsOfShard:
+    """The cursors of one shard, as the log service has them now; ``target`` belongs to the position."""
 
     begin: int
     end: int
     target: int
 
 
-def ends_of(answer: Sequence[Mapping[str, object]]) -> dict[int, ShardEnds]:
+def ends_of(answer: Sequence[Mapping[str, object]]) -> dict[int, CursorsOfShard]:
     """The answer of `loghub_worker.positions`. Raises ValueError if it is none."""
     try:
         return {
-            int(str(one["shard"])): ShardEnds(
+            int(str(one["shard"])): CursorsOfShard(
                 begin=wire_cursor.decode(str(one["begin"])),
                 end=wire_cursor.decode(str(one["end"])),
                 target=wire_cursor.decode(str(one["target"])),
@@ -79,7 +79,7 @@ def ends_of(answer: Sequence[Mapping[str, object]]) -> dict[int, ShardEnds]:
         raise ValueError(str(error)) from error
 
 
-def preview(document: Document, target: Target, ends: Mapping[int, ShardEnds] | None) -> Record:
+def preview(document: Document, target: Target, ends: Mapping[int, CursorsOfShard] | None) -> Record:
     """``ends`` None: nobody could ask for them. A log group has one or more logs."""
     rows = list(_rows(document, target, ends))
     return {
@@ -102,7 +102,7 @@ def _sum(rows: Sequence[Record], key: str) -> int | None:
     return None if None in numbers else sum(number for number in numbers if isinstance(number, int))
 
 
-def _rows(document: Document, target: Target, ends: Mapping[int, ShardEnds] | None) -> Iterator[Record]:
+def _rows(document: Document, target: Target, ends: Mapping[int, CursorsOfShard] | None) -> Iterator[Record]:
     for shard in status_of(document).get("shards") or ():
         number = shard["id"]
         if (target.shards and number not in target.shards) or (
@@ -119,7 +119,7 @@ def _rows(document: Document, target: Target, ends: Mapping[int, ShardEnds] | No
         }
 
 
-def _ahead(shard: Document, target: Target, ends: ShardEnds | None) -> int | None:
+def _ahead(shard: Document, target: Target, ends: CursorsOfShard | None) -> int | None:
     """By how many log groups the target is ahead of the checkpoint, negative behind it; None: unknown."""
     saved = _decoded(shard.get("checkpoint"))
     if saved is None:

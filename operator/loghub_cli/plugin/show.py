@@ -13,8 +13,8 @@ from rich.text import Text
 from loghub.clock import SystemClock
 from loghub_cli.commands import Command
 from loghub_cli.group_view import (
+    ConditionFinding,
     Document,
-    Finding,
     age,
     details,
     findings,
@@ -33,7 +33,7 @@ from loghub_cli.plugin.worker_pods import is_about, selector, trouble, worker_of
 
 _CLEAR = "\x1b[H\x1b[2J"
 _PIPE_WIDTH = 1000  # a program that reads the output gets every message whole
-_LAST_EVENTS = 5
+_LAST_EVENTS = 5  # more push the rest off a screen of 24 lines; `kubectl events` has all
 MAX_REPLICAS = 1000  # of the CRD
 
 
@@ -230,7 +230,7 @@ def why(name: str, output: str, kubectl: Kubectl) -> None:
     click.echo("\n".join(_why_lines(record, found, width=_width(), now_unix_s=now)).lstrip("\n"))
 
 
-def _finding_record(finding: Finding, *, now_unix_s: float) -> Record:
+def _finding_record(finding: ConditionFinding, *, now_unix_s: float) -> Record:
     return {
         "condition": finding.condition,
         "reason": finding.reason,
@@ -242,7 +242,9 @@ def _finding_record(finding: Finding, *, now_unix_s: float) -> Record:
     }
 
 
-def _why_lines(record: Record, found: Sequence[Finding], *, width: int, now_unix_s: float) -> Iterator[str]:
+def _why_lines(
+    record: Record, found: Sequence[ConditionFinding], *, width: int, now_unix_s: float
+) -> Iterator[str]:
     if not record["wrong"]:
         yield f"{record['name']}: nothing is wrong; phase {record['phase'] or 'unknown'}"
     for finding in found:
@@ -272,7 +274,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [f"  {line.plain.rstrip()}" for line in lines]
 
 
-def _next(name: str, found: Sequence[Finding]) -> Iterator[str]:
+def _next(name: str, found: Sequence[ConditionFinding]) -> Iterator[str]:
     """Commands to copy."""
     kinds = {one.condition for one in found}
     if kinds & {"WorkersAvailable", "ShardFailing", "Degraded", "Stalled"}:

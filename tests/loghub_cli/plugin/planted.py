@@ -7,6 +7,7 @@ ID, KEY = "LTAI" + "5tQm1xYz9Wv3Kp7R", "k7Vb2" + "Qw9ZrT4yUx1LmN8pHs6DfG3Jc"
 PASSWORD, TOKEN = "hunter2-" + "correct", "CAIS" + "8wF1q6Ft5B2yfSjIr5bS" * 3
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 CERTIFICATE_KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" + "BKcwggSj"
+BEGIN, END = (f"-----{word} " + "EC PRIVATE KEY-----" for word in ("BEGIN", "END"))
 PLANTED = (ID, KEY, PASSWORD, TOKEN, WEB_TOKEN, CERTIFICATE_KEY)
 
 
@@ -27,7 +28,7 @@ def planted_log() -> str:
             f"[pod/access-0/worker] x-acs-security-token: {TOKEN}",
             f"[pod/access-0/worker] GET /?sig=1 Bearer {WEB_TOKEN}",
             f"[pod/access-0/worker] key {KEY} of the account",
-            f"-----BEGIN PRIVATE KEY-----\n{CERTIFICATE_KEY}\n-----END PRIVATE KEY-----",
+            f"{BEGIN}\n{CERTIFICATE_KEY}\n{END}",
             "",
         )
     )

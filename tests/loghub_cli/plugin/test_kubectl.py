@@ -25,7 +25,7 @@ Fake = Callable[..., Path]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """A kubectl that records its arguments, and says what it is told to."""
+    """A kubectl that records its arguments, and prints what a test gives it."""
 
     def make(out: str = "", *, error: str = "", status: int = 0) -> Path:
         for name, text in {"out": out, "error": error}.items():
@@ -103,14 +103,17 @@ def test_a_wrong_command_line_has_status_2(fake: Fake, arguments: list[str]) -> 
     assert ended.value.code == 2
 
 
-def test_a_watch_gives_each_event_and_its_error(fake: Fake) -> None:
+@pytest.mark.parametrize("indent", [None, 4])
+def test_a_watch_gives_each_event_as_it_comes_and_its_error(fake: Fake, indent: int | None) -> None:
     events = [{"type": "ADDED", "object": group()}, {"type": "DELETED", "object": group()}]
-    text = "\n".join(json.dumps(one, indent=4) for one in events) + "\n"
-    assert list(documents(text.splitlines(keepends=True))) == events
+    text = "".join(json.dumps(one, indent=indent) + "\n" for one in events)
+    lines = iter(text.splitlines(keepends=True))
+    assert next(documents(lines)) == events[0]
+    assert len(list(lines)) == len(text.splitlines()) // 2, "no line of the next event was awaited"
     fake(text, error="Error from server (Forbidden): no", status=1)
     seen = []
     with pytest.raises(KubectlError) as failed:
-        seen.extend(Kubectl(()).watch(GROUPS))
+        seen.extend(one for _, one in Kubectl(()).watch(GROUPS))
     assert failed.value.exit_code == FORBIDDEN
     fake("")
     with pytest.raises(KubectlError, match="without an event"):
@@ -162,4 +165,4 @@ def test_wide_characters_keep_the_columns(fake: Fake, capsys: pytest.CaptureFixt
     assert "\x1b" not in out
     lines = out[out.index("WORKER  ") :].splitlines()[:3]
     assert "驱逐: 节点内存不足" in lines[1]
-    assert len({cell_len(line) for line in lines}) == 1, "the last column is to the right"
+    assert len({cell_len(line) for line in lines}) == 1, "the last column ends at one place"

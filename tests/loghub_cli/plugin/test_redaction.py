@@ -6,7 +6,9 @@ import pytest
 
 from loghub_cli.plugin.redaction import REDACTED, redacted, redacted_text
 from tests.loghub_cli.plugin.planted import (
+    BEGIN,
     CERTIFICATE_KEY,
+    END,
     ID,
     KEY,
     PASSWORD,
@@ -39,7 +41,7 @@ OBJECT = {
         ],
     },
     "data": {"worker.json": json.dumps({"sink": {"password": PASSWORD, "host": "db"}}),
-             "tls.key": f"-----BEGIN EC PRIVATE KEY-----\n{CERTIFICATE_KEY}\n-----END EC PRIVATE KEY-----",
+             "tls.key": f"{BEGIN}\n{CERTIFICATE_KEY}\n{END}",
              "notes": f"bearer {WEB_TOKEN}"},
 }  # fmt: skip
 
@@ -104,7 +106,7 @@ def test_what_only_looks_like_one_stays(text: str) -> None:
     "text",
     [f"password: {PASSWORD}", f'"accessKeySecret":"{KEY}"', f"--token={TOKEN}", f"amqp://u:{PASSWORD}@h:1/",
      f"Cookie: a={PASSWORD}; b={PASSWORD}", f"jaas.config=x password='{PASSWORD}'", f"got {ID} and {KEY}",
-     f"password => {PASSWORD}", f"-----BEGIN RSA PRIVATE KEY-----\n{CERTIFICATE_KEY}"],
+     f"password => {PASSWORD}", f"{BEGIN}\n{CERTIFICATE_KEY}"],
 )  # fmt: skip
 def test_a_secret_is_taken_out_of_any_text(text: str) -> None:
     clean = redacted_text(text)

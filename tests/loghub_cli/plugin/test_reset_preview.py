@@ -6,7 +6,7 @@ import pytest
 
 from loghub.wire.cursor import encode
 from loghub_cli.output import utc
-from loghub_cli.plugin.reset_preview import ShardEnds, Target, ends_of, preview, unknown_shards
+from loghub_cli.plugin.reset_preview import CursorsOfShard, Target, ends_of, preview, unknown_shards
 from loghub_operator.api.fetch import ResetCheckpoints
 from tests.loghub_cli.plugin.objects import AT_UNIX_S, group, shard
 
@@ -17,7 +17,7 @@ SAVED, BEGIN, END = 300, 100, 500
 def rows_of(target: Target, saved: int | None, to: int | None) -> tuple[object, object, object]:
     """Of one shard: what comes again, what is skipped, and in words."""
     of = {} if saved is None else {"checkpoint": encode(saved)}
-    ends = None if to is None else {0: ShardEnds(begin=BEGIN, end=END, target=to)}
+    ends = None if to is None else {0: CursorsOfShard(begin=BEGIN, end=END, target=to)}
     seen = preview(group(shards=[shard(0, lagSeconds=60, lagLogs=7, **of)]), target, ends)
     (row,) = seen["shards"] if isinstance(seen["shards"], list) else ()
     assert (seen["logGroupsThatComeAgain"], seen["logGroupsThatAreSkipped"]) == (
