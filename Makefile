@@ -118,11 +118,12 @@ docs: $(READY) ## write the docs as a site to build/docs/site, and as build/docs
 lock: $(READY) ## regenerate locks/ from what the distributions require
 	$(PY) tests/house/lock.py
 
-crds: $(READY) ## regenerate crds/, the chart's copy, docs/fields.md and docs/reasons.md from the models
+crds: $(READY) ## regenerate crds/, the chart's copy, docs/fields.md and the reasons from the models
 	$(PY) -m loghub_operator.api.crd > crds/.made && mv crds/.made crds/loghubconsumergroups.loghub.dev.yaml
 	cp crds/loghubconsumergroups.loghub.dev.yaml charts/loghub-operator/files/crd.yaml
 	$(PY) -m loghub_operator.tools.fields_page > docs/.made && mv docs/.made docs/fields.md
 	$(PY) -m loghub_operator.tools.reasons_page > docs/.made && mv docs/.made docs/reasons.md
+	$(PY) -m loghub_operator.tools.reasons_page json > docs/.made && mv docs/.made operator/loghub_cli/reasons.json
 
 clean: ## remove the venv and build outputs of this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -88,6 +88,30 @@ EXAMPLES = {
     "schema": ("loghub schema access --from 1h",),
     "tail": ("loghub tail access", "loghub tail access --from 10m --field line"),
     "lag": ("loghub lag access", "loghub lag access readers --watch"),
+    # Of `kubectl loghub`.
+    "loghub status": (
+        "kubectl loghub status",
+        "kubectl loghub status access-log -n shop --watch",
+        "kubectl loghub status access-log --verbose --context prod",
+    ),
+    "loghub why": ("kubectl loghub why access-log",),
+    "loghub lag": ("kubectl loghub lag access-log --watch",),
+    "loghub shards": ("kubectl loghub shards access-log --tree",),
+    "loghub plan": ("kubectl loghub plan access-log --replicas 6",),
+    "loghub pause": ("kubectl loghub pause access-log",),
+    "loghub resume": ("kubectl loghub resume access-log",),
+    "loghub restart": ("kubectl loghub restart access-log",),
+    "loghub reset": (
+        "kubectl loghub reset access-log --to 1h --dry-run",
+        "kubectl loghub reset access-log --to 2026-01-31T08:00:00Z --shard 3",
+        "kubectl loghub reset access-log --undo",
+    ),
+    "loghub logs": (
+        "kubectl loghub logs access-log --pretty --since 10m",
+        "kubectl loghub logs access-log --worker 2 --follow",
+    ),
+    "loghub shell": ("kubectl loghub shell access-log --worker 1",),
+    "loghub report": ("kubectl loghub report access-log",),
 }
 
 

@@ -22,17 +22,24 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from loghub.clock import SystemClock
 from loghub.extras import require
 from loghub.near_names import did_you_mean
 from loghub_cli import kafka_groups, subscription_records
 from loghub_cli.commands import Command
+from loghub_cli.group_view import (
+    Document,
+    ShownWorker,
+    details,
+    name_of,
+    overview,
+    status_of,
+    worker_row,
+)
 from loghub_cli.kafka_groups import ProjectGroup, groups_of_project, of_all_projects
 from loghub_cli.options import ADDRESS, DURATION, ENDPOINT, EXISTING_FILE, FOLDER, format_option
-from loghub_cli.output import Failed, Format, InvalidInput, Record, on_one_line, render, short_age, utc
+from loghub_cli.output import Failed, Format, InvalidInput, Record, render, utc
 from loghub_cli.subscription_records import ProjectSubscription, of_project
 from loghub_cli.up.client_endpoint import PROTOCOLS, ClientProtocol, EndpointOptions, is_of_this_machine
 from loghub_cli.up.commands import DownOptions, Refused, StartFailed, UpOptions
@@ -45,7 +52,7 @@ from loghub_cli.up.paths import GroupFolder, InUseError, Root, is_locked, owner_
 from loghub_cli.up.service_options import ServiceOptions
 from loghub_cli.up.stopping import Interrupted
 from loghub_cli.up.worker_process import last_words, read_status
-from loghub_operator.api import InvalidResourceError, LogHubConsumerGroup, Phase, fields
+from loghub_operator.api import InvalidResourceError, Phase
 from loghub_operator.api.v1alpha1 import EMBEDDED
 
 STOPPED = "Stopped"
@@ -56,7 +63,7 @@ class GroupOnDisk:
     """A group as the last `loghub up` left it, or as the `loghub up` that runs keeps it; its status was
     written at ``as_of_unix_s``."""
 
-    resource: LogHubConsumerGroup
+    document: Document
     folder: GroupFolder
     is_up: bool
     as_of_unix_s: float
@@ -64,20 +71,12 @@ class GroupOnDisk:
 
 def overview_row(group: GroupOnDisk) -> Record:
     """Only a running process has a phase and workers. Shards and lag are as of the last observation."""
-    status = group.resource.status
-    phase = status.phase.value if status.phase else None
-    if not group.is_up and status.phase is not Phase.TERMINATING:
-        phase = STOPPED
-    return {
-        "name": group.resource.metadata.name,
-        "up": group.is_up,
-        "phase": phase,
-        "workers": status.workers if group.is_up else None,
-        "shards": status.shard_summary.total if status.shard_summary else None,
-        "lagLogs": status.lag.logs if status.lag else None,
-        "lagSeconds": status.lag.seconds if status.lag else None,
-        "asOf": utc(group.as_of_unix_s),
-    }
+    row = overview(group.document)
+    if not group.is_up:
+        row["workers"] = None
+        if row["phase"] != Phase.TERMINATING:
+            row["phase"] = STOPPED
+    return {"name": row.pop("name"), "up": group.is_up, **row, "asOf": utc(group.as_of_unix_s)}
 
 
 def worker_rows(group: GroupOnDisk) -> list[Record]:
@@ -86,14 +85,14 @@ def worker_rows(group: GroupOnDisk) -> list[Record]:
 
 
 def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
-    for ordinal in range(group.resource.status.replicas):
-        name = f"{group.resource.metadata.name}-{ordinal}"
+    for ordinal in range(status_of(group.document).get("replicas", 0)):
+        name = f"{name_of(group.document)}-{ordinal}"
         folder = group.folder.worker(name)
         status = read_status(folder)
         if status is None:
             reason, message = last_words(folder) or ("", "")
             ended = ShownWorker("ended" if message else "starting", reason=reason, message=message)
-            yield _worker(name, ended)
+            yield worker_row(name, ended)
             continue
         why = f" ({' '.join(status.why_spark.split())})" if status.why_spark else ""
         report = ShownWorker(
@@ -104,59 +103,7 @@ def _worker_rows(group: GroupOnDisk) -> Iterator[Record]:
             reason=status.reason,
             message=status.message,
         )
-        yield _worker(name, report)
-
-
-@dataclass(frozen=True, slots=True)
-class ShownWorker:
-    """What is known of a worker. `engine` computes its rows."""
-
-    phase: str
-    shards: Sequence[int] = ()
-    rows: int | None = None
-    engine: str | None = None
-    reason: str = ""
-    message: str = ""
-
-
-def _worker(name: str, report: ShownWorker) -> Record:
-    said = ": ".join(part for part in (report.reason, " ".join(report.message.split())) if part)
-    return {
-        "worker": name,
-        "phase": report.phase,
-        "shards": list(report.shards),
-        "rows": report.rows,
-        "engine": report.engine,
-        "says": said or None,
-    }
-
-
-def shard_rows(group: GroupOnDisk, *, now_unix_s: float) -> list[Record]:
-    """``since``: for how long this has been reported."""
-    return [
-        {
-            "shard": shard.id,
-            "state": shard.state,
-            "consumer": shard.consumer,
-            "next": shard.next_consumer,
-            "lagLogs": shard.lag_logs,
-            "lagSeconds": shard.lag_seconds,
-            "since": short_age(now_unix_s - fields.unix_s(shard.observed_at)) if shard.observed_at else None,
-        }
-        for shard in group.resource.status.shards
-    ]
-
-
-def conditions_table(group: GroupOnDisk) -> Table:
-    """Type and status in columns, and next to them why, over as many lines as that takes."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in ("CONDITION", "STATUS"):
-        table.add_column(head, no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    for condition in group.resource.status.conditions:
-        why = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
-        table.add_row(*(escape(on_one_line(cell)) for cell in (condition.type, condition.status, why)))
-    return table
+        yield worker_row(name, report)
 
 
 DONE, FAILED = 0, 1
@@ -242,7 +189,7 @@ def _records(root: Root, name: str | None) -> Iterator[LocalObject]:
 
 def _on_disk(record: LocalObject) -> GroupOnDisk:
     return GroupOnDisk(
-        resource=record.resource(),
+        document=record.document,
         folder=record.folder,
         is_up=is_locked(record.folder.lock),
         as_of_unix_s=record.folder.object.stat().st_mtime,
@@ -250,12 +197,9 @@ def _on_disk(record: LocalObject) -> GroupOnDisk:
 
 
 def _details(console: Console, group: GroupOnDisk) -> None:
-    if group.is_up:
-        _print(console, "\n" + render(worker_rows(group), Format.TABLE))
-    _print(console, "\n" + render(shard_rows(group, now_unix_s=SystemClock().unix_s()), Format.TABLE) + "\n")
-    with console.capture() as conditions:
-        console.print(conditions_table(group))
-    _print(console, "\n".join(line.rstrip() for line in conditions.get().splitlines()))
+    workers = worker_rows(group) if group.is_up else ()
+    now_unix_s = SystemClock().unix_s()
+    _print(console, "\n" + details(group.document, workers, now_unix_s=now_unix_s, width=console.width))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

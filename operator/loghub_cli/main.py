@@ -54,14 +54,18 @@ class _ReaderIsGone(Exception):  # noqa: N818 - says what happened
     """The program that reads our output has ended, as in ``loghub tail | head``."""
 
 
-class Commands(CommandGroup):
-    """The commands, each imported when it is used."""
+class EndsWithItsReader(click.Group):
+    """A program whose output may be read only in part."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # click's own answer is status 1, which is no failure of ours
             raise _ReaderIsGone from None
+
+
+class Commands(EndsWithItsReader, CommandGroup):
+    """The commands, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -93,14 +97,20 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; raises SystemExit for an invalid command line."""
+    return run(root, PROGRAM, arguments)
+
+
+def run(command: click.Command, program: str, arguments: Sequence[str] | None) -> int:
+    """Runs a command of a program, and turns its errors into a line and an exit status: nobody sees a
+    traceback. Raises SystemExit for an invalid command line."""
     if sys.stdout is None:  # so says Python if it was started with a closed one
         message = "standard output is closed: redirect it to a file, or to /dev/null"
-        return _complain(f"{PROGRAM}: {message}", FAILED)
+        return _complain(f"{program}: {message}", FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # logs may have what the terminal's encoding lacks
     try:
-        status = root.main(
-            args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False
+        status = command.main(
+            args=None if arguments is None else list(arguments), prog_name=program, standalone_mode=False
         )
         sys.stdout.flush()
     except click.UsageError as error:
@@ -113,11 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (_ReaderIsGone, BrokenPipeError):
         return _to_nowhere()
     except BadEndpoint as error:
-        return _complain(f"{PROGRAM}: {error}", MISUSED)
+        return _complain(f"{program}: {error}", MISUSED)
     except MissingPackageError as error:
         return _complain(str(error), FAILED)
     except (LogHubException, OSError) as error:
-        return _complain(f"{PROGRAM}: {error}", FAILED)
+        return _complain(f"{program}: {error}", FAILED)
     return status if isinstance(status, int) else DONE
 
 

@@ -165,6 +165,14 @@ def utc(unix_s: float | None) -> str | None:
         return None
 
 
+def unix_s(time: str | None) -> float | None:
+    """Unix seconds of a time as Kubernetes writes it (RFC 3339); None without one, or in another form."""
+    try:
+        return None if not time else datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None
+
+
 def short_age(seconds: float) -> str:
     """An age in one unit, as kubectl shows it: ``34s``, ``5m``, ``3h``, ``12d``."""
     whole = max(0, int(seconds))

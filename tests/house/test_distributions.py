@@ -24,6 +24,7 @@ ARROW, CONTROLLER, LOCAL = "'loghub-consumer[arrow]'", "'loghub-operator[control
 QUERY = "'loghub-cli[query]'"
 SDK = "'loghub-core[sdk]'"
 CHOICE = "from loghub.client.choice import check_client; check_client('sdk')"
+PLUGIN = "from loghub_cli.plugin.main import main; main(['why', '--help'])"
 API, SPARK, OPERATOR = "import loghub_consumer", "import loghub_spark", "import loghub_operator.__main__"
 BATCH = """
 from loghub.wire.compression import Packed
@@ -107,6 +108,7 @@ def normal(name: str) -> str:
             [
                 (["--help"], ""),
                 (CHOICE, ""),
+                (PLUGIN, ""),
                 (["tail", "--help"], ""),
                 (["up", "--help"], LOCAL),
                 (["query", "--help"], QUERY),

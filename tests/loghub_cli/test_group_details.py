@@ -1,18 +1,16 @@
 """What `loghub status` shows of a group on this machine: while `up` runs, after it, and at 80 columns."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
-from loghub_cli.local import GroupOnDisk, conditions_table, overview_row, shard_rows, worker_rows
+from loghub_cli.group_view import conditions_text, shard_rows
+from loghub_cli.local import GroupOnDisk, overview_row, worker_rows
 from loghub_cli.output import Format, render, short_age
 from loghub_cli.up.paths import GroupFolder
-from loghub_operator.api import parse_stored
 from tests.loghub_operator.support.examples import document
 from tests.loghub_operator.support.status_server import shard, worker_status
 
@@ -24,7 +22,7 @@ CAST = "[CAST_INVALID_INPUT] The value 'abc'\nof the type"
 def group(folder: Path, *, is_up: bool, **status: Any) -> GroupOnDisk:
     given = {"phase": "Running", "replicas": 3, "workers": "3/3", "lag": {"logs": 0}, **status}
     return GroupOnDisk(
-        resource=parse_stored({**document(), "status": given}),
+        document={**document(), "status": given},
         folder=GroupFolder(folder),
         is_up=is_up,
         as_of_unix_s=AT_UNIX_S,
@@ -88,12 +86,11 @@ def test_shards_and_conditions_are_aligned_at_80_columns(tmp_path: Path) -> None
     ]  # fmt: skip
     held = {"id": 1, "state": "transfer", "consumer": "access-0", "nextConsumer": "access-1",
             "lagLogs": 123456, "lagSeconds": 75, "observedAt": AT}  # fmt: skip
-    shown = group(tmp_path, is_up=True, conditions=conditions, shards=[held, {"id": 2, "state": "not_alloc"}])
+    shards = [held, {"id": 2, "state": "not_alloc"}]
+    shown = group(tmp_path, is_up=True, conditions=conditions, shards=shards).document
     rows = shard_rows(shown, now_unix_s=AT_UNIX_S + 300)
     assert [row["since"] for row in rows] == ["5m", None]
-    out = io.StringIO()
-    Console(file=out, width=80).print(conditions_table(shown))
-    lines = [*render(rows, Format.TABLE).splitlines(), *out.getvalue().splitlines()]
+    lines = [*render(rows, Format.TABLE).splitlines(), *conditions_text(shown, width=80).splitlines()]
     assert max(map(cell_len, lines)) <= 80
     words = [line.index("word") for line in lines if "word" in line]
     assert len(words) > 4

@@ -13,6 +13,7 @@ follow it while a gate blocks the change.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from loghub.domain.replica_bounds import Bound, ReplicaBounds
 from loghub_operator.api.conditions import ActiveReason
 from loghub_operator.api.status import ScalingStatus
 from loghub_operator.model.memory import ScalingState, Window
@@ -20,10 +21,8 @@ from loghub_operator.model.observed import WorkerObserved, WorkerPhase
 from loghub_operator.plan.listing import counted, worker_count
 from loghub_operator.plan.scaling.gate import ScalingGate
 from loghub_operator.plan.scaling.load import (
-    Bound,
     LoadInputs,
     Measurements,
-    ReplicaBounds,
     ReplicaRange,
     ScaledGroup,
     collect,

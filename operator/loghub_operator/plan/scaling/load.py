@@ -17,7 +17,6 @@ operator would act on measurements that a change in progress has disturbed.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from loghub.backoff import backoff_s
 from loghub.wire import cursor as wire_cursor
@@ -65,7 +64,6 @@ from loghub_operator.plan.scaling.subscription import by_shards, cannot_help, mo
 # worker back.
 OVER = 1.1
 SPARE = 0.9
-Bound = Literal["Minimum", "Maximum", "Shards", "Step", "Keys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,26 +160,6 @@ def short(number: float) -> str:
 def rounded(number: float) -> float:
     """To three significant digits: smaller fluctuations are not worth reporting."""
     return float(f"{number:.3g}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaBounds:
-    """The number of workers is between these; ``shards`` None: unknown, so it does not limit."""
-
-    minimum: int
-    maximum: int
-    shards: int | None
-
-    def cut(self, workers: int) -> tuple[int, Bound | None]:
-        """The number within the bounds, and the last bound that limited it."""
-        cut, bound = workers, None
-        if cut > self.maximum:
-            cut, bound = self.maximum, "Maximum"
-        elif cut < self.minimum:
-            cut, bound = self.minimum, "Minimum"
-        if self.shards is not None and cut > self.shards:
-            cut, bound = self.shards, "Shards"
-        return cut, bound  # type: ignore[return-value]
 
 
 MAX_WARM_UP_S = 300.0  # after this, a worker that is not ready no longer prevents a scale-down

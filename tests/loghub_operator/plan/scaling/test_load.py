@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loghub.domain.replica_bounds import ReplicaBounds
 from loghub_operator.plan.scaling.load import (
     LoadInputs,
-    ReplicaBounds,
     ReplicaRange,
     formula,
     replica_range_of,
