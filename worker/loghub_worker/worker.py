@@ -33,8 +33,9 @@ from loghub_consumer.membership.shard_opening import ShardOpening
 from loghub_consumer.membership.shared_membership import SharedState
 from loghub_consumer.user_code import place_code
 from loghub_worker.metrics import Counter
-from loghub_worker.query.engine import Way, way_of
+from loghub_worker.query.engine import Way, is_likely_short, way_of
 from loghub_worker.query.settings import QuerySettings
+from loghub_worker.query.spark_jvm import COMPILERS, JAVA_OPTIONS, JvmMisjudgedError
 from loghub_worker.query.spark_session import invalid, start_spark
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
 from loghub_worker.query.stateful_query import StatefulQueryRunner, stream_of_logs
@@ -137,7 +138,8 @@ class WorkerRuntime:
             raise _StoppedAtStart
 
     def run(self) -> None:
-        """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``."""
+        """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``. Raises
+        `JvmMisjudgedError` if it must be started once more."""
         with self._publisher.publishing():
             try:
                 self._start()
@@ -163,12 +165,14 @@ class WorkerRuntime:
         sink = self._make_sink()
         dead_letters = checked_dead_letters(self._config, self._address, agent=self._agent())
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
+        only_plans = self._expects_arrow(sink)
         spark = start_spark(
             self._config,
             _empty_folder(self._settings.state_dir / "spark"),
             class_archive=self._settings.class_archive,
             code=code,
             pod=self._settings.consumer,
+            only_plans=only_plans,
         )
         self._end_if_stopped()
         transform = make_transform(self._config.pipeline, code)
@@ -185,6 +189,9 @@ class WorkerRuntime:
         result = checked_rows(transform, spark, settings)
         self._end_if_stopped()
         way = self._choose_way(spark, result, sink)
+        if only_plans and way.writing is None:
+            self._misjudged.write_text(_digest((self._config.pipeline,)))
+            raise JvmMisjudgedError
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
@@ -212,6 +219,20 @@ class WorkerRuntime:
         self._shard_manager.start()
         self._heartbeat.start()
         self._group_watch.start()
+
+    @property
+    def _misjudged(self) -> Path:
+        """A file with the digest of a query that Arrow was expected to compute, and does not."""
+        return self._settings.state_dir / "spark-computes"
+
+    def _expects_arrow(self, sink: BatchSink) -> bool:
+        """Whether to start a JVM that computes no rows, which costs a third less. The query is not yet known
+        to Spark. A JVM whose compilers the user has chosen is neither kind."""
+        if COMPILERS in self._config.spark_conf.get(JAVA_OPTIONS, ""):
+            return False
+        if self._misjudged.is_file() and self._misjudged.read_text() == _digest((self._config.pipeline,)):
+            return False
+        return is_likely_short(self._config, sink)
 
     def _choose_way(self, spark: SparkSession, result: DataFrame, sink: BatchSink) -> Way:
         """Choose the way of the rows. For the short one the sink is checked here: that takes no time, and
