@@ -10,7 +10,7 @@ from loghub.contract.worker import PythonPipeline, SqlPipeline
 from loghub_worker.query.engine import is_likely_short
 from loghub_worker.query.spark_jvm import FIRST_COMPILER, SECOND_COMPILER_LATER, java_options
 from loghub_worker.sink.sinks import make_sink
-from tests.loghub_worker.query.test_arrow_query import APART, QUERIES, REFUSED, whole
+from tests.loghub_worker.query.test_arrow_query import APART, QUERIES, whole
 from tests.loghub_worker.support import SOURCE, worker_config
 
 FILES, LOGSTORE_SINK = ParquetSink(path="/out"), LogstoreSink(project="p", logstore="l", keep_order=False)
@@ -30,9 +30,24 @@ def test_arrow_is_expected_for_the_queries_of_its_list(tmp_path: Path) -> None:
     assert {name.partition(" from ")[0] for name in missed} == {"literal", "numbers", "substring"}
 
 
-def test_spark_is_expected_for_most_others(tmp_path: Path) -> None:
-    wrong = [sql for sql in REFUSED if expected(tmp_path, pipeline=SqlPipeline(text=sql))]
-    assert len(wrong) < len(REFUSED) / 2, wrong
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT regexp_extract(contents['line'], '^[a-z]+') AS method FROM logs",
+        "SELECT * FROM logs WHERE contents['line'] RLIKE 'x'",
+        "SELECT contents['a'] + 1 AS b FROM logs",
+        "SELECT l.*, h.name FROM logs l JOIN parquet.`/hosts` h ON l.`__source__` = h.host",
+        "SELECT explode(contents) FROM logs",
+        "SELECT current_timestamp() AS t FROM logs",
+        "SELECT * FROM logs WHERE __topic__ = '' AND CAST(contents['n'] AS INT) > 1",
+    ],
+)
+def test_spark_is_expected_for_other_queries(text: str, tmp_path: Path) -> None:
+    assert not expected(tmp_path, pipeline=SqlPipeline(text=text))
+
+
+def test_spark_is_expected_for_whatever_else_obstructs_arrow(tmp_path: Path) -> None:
+    assert expected(tmp_path)
     assert not expected(tmp_path, LOGSTORE_SINK)
     assert not expected(tmp_path, engine="Spark")
     assert not expected(tmp_path, pipeline=PythonPipeline(function="a:b"))
