@@ -23,16 +23,24 @@ FIRST_COMPILER = (f"-XX:{COMPILERS}=1",)  # and nothing is counted
 # more, it fills that before it collects anything, and with 32 MiB, in a pod of 2 GiB, it collects all the
 # time.
 FIRST_HEAP = "160m"
-# At the place for which the archive was made. At a place by chance, which is the default, the JVM changes all
-# pointers in the archive, so that each process has 130 MiB of it for itself, and starts 0.1 CPU s later.
-ARCHIVE_IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
-# Of the JVM that only makes the command line of Spark's JVM.
-LAUNCHER_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Of a JVM that lives for a moment, such as the one that only makes the command line of Spark's JVM.
+BRIEF = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class JvmMisjudgedError(Exception):
     """Spark computes the rows, in a JVM that was started to plan only and would need half as long again for
     them. The next start of the worker takes another one."""
+
+
+def archive_options(file: Path | str) -> tuple[str, ...]:
+    """The options of a JVM that takes its classes from the archive `file`. It ignores the archive of another
+    JVM without a message.
+
+    The archive stays at the place for which it was made. At a place by chance, which is the default, the JVM
+    changes all pointers in it, so that each process has 130 MiB of it for itself and starts 0.1 CPU s later.
+    """
+    in_place = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+    return (f"-XX:SharedArchiveFile={file}", *in_place, "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def java_options(state_dir: Path, class_archive: Path | None, *, only_plans: bool) -> str:
@@ -48,7 +56,5 @@ def java_options(state_dir: Path, class_archive: Path | None, *, only_plans: boo
         f"-Djava.io.tmpdir={state_dir / 'tmp'}",
     ]
     if class_archive is not None:
-        # An archive of another JVM is ignored, without a message.
-        options += [f"-XX:SharedArchiveFile={class_archive}", *ARCHIVE_IN_PLACE]
-        options += ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        options += archive_options(class_archive)
     return " ".join(f'"{option}"' for option in options)

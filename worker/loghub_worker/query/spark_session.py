@@ -42,7 +42,7 @@ from loghub_consumer.errors import FatalError, first_lines
 from loghub_worker.cluster_error import NO_EXECUTORS, UNAVAILABLE, ClusterError
 from loghub_worker.query import executor_pods
 from loghub_worker.query.executor_pods import ExecutorPods
-from loghub_worker.query.spark_jvm import JAVA_OPTIONS, LAUNCHER_OPTIONS, java_options
+from loghub_worker.query.spark_jvm import BRIEF, JAVA_OPTIONS, java_options
 from loghub_worker.sink.files.executor_files import FilesDataSource
 from loghub_worker.source import GroupDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
@@ -192,7 +192,7 @@ def start_spark(
         os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_LOCAL_IP"] = host
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
     conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
     settings = spark_settings(
