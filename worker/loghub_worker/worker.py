@@ -120,6 +120,7 @@ class WorkerRuntime:
         self._query_runner: QueryRunner | None = None
         self._ledger: StateLedger | None = None  # of a stateful pipeline
         self._way: Way | None = None  # of the rows
+        self._only_plans = False  # whether Spark's JVM is one that computes no rows
         self._failed = ReportedError()
         self._starting = False
         self._sink_start = SinkStart(self._wait_at_start, random=chance)
@@ -165,16 +166,8 @@ class WorkerRuntime:
         sink = self._make_sink()
         dead_letters = checked_dead_letters(self._config, self._address, agent=self._agent())
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
-        only_plans = self._expects_arrow(sink)
-        spark = start_spark(
-            self._config,
-            _empty_folder(self._settings.state_dir / "spark"),
-            class_archive=self._settings.class_archive,
-            code=code,
-            pod=self._settings.consumer,
-            only_plans=only_plans,
-        )
-        self._end_if_stopped()
+        self._only_plans = self._expects_arrow(sink)
+        spark = self._start_spark(code)
         transform = make_transform(self._config.pipeline, code)
         settings = QuerySettings(
             config=self._config,
@@ -189,9 +182,6 @@ class WorkerRuntime:
         result = checked_rows(transform, spark, settings)
         self._end_if_stopped()
         way = self._choose_way(spark, result, sink)
-        if only_plans and way.writing is None:
-            self._misjudged.write_text(_digest((self._config.pipeline,)))
-            raise JvmMisjudgedError
         # A heartbeat that takes longer than an interval counts as failed: the next one is due.
         heartbeat_client = connect(
             self._address, agent=self._agent(), timeout_s=max(2.0, self._config.heartbeat_interval_s)
@@ -220,6 +210,18 @@ class WorkerRuntime:
         self._heartbeat.start()
         self._group_watch.start()
 
+    def _start_spark(self, code: Path | None) -> SparkSession:
+        session = start_spark(
+            self._config,
+            _empty_folder(self._settings.state_dir / "spark"),
+            class_archive=self._settings.class_archive,
+            code=code,
+            pod=self._settings.consumer,
+            only_plans=self._only_plans,
+        )
+        self._end_if_stopped()
+        return session
+
     @property
     def _misjudged(self) -> Path:
         """A file with the digest of a query that Arrow was expected to compute, and does not."""
@@ -236,7 +238,7 @@ class WorkerRuntime:
 
     def _choose_way(self, spark: SparkSession, result: DataFrame, sink: BatchSink) -> Way:
         """Choose the way of the rows. For the short one the sink is checked here: that takes no time, and
-        Spark has nothing to warm up for it."""
+        Spark has nothing to warm up for it. Raises `JvmMisjudgedError`."""
         consumer = self._settings.consumer
         way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
         if not isinstance(self._config.pipeline, CopyPipeline):  # which has no rows
@@ -244,6 +246,9 @@ class WorkerRuntime:
             self._way = way
         if way.writing is not None:
             self._check_sink(partial(sink.check, result))
+        elif self._only_plans:
+            self._misjudged.write_text(_digest((self._config.pipeline,)))
+            raise JvmMisjudgedError
         return way
 
     def _check_sink(self, check: Callable[[], None]) -> None:

@@ -217,6 +217,8 @@ def start_spark(
     with _cluster_failures():
         join_cluster(session, config, code, pods=pods)
     register_sources(session)
+    if not config.stateful:
+        _write_no_checksums(session)
     return session
 
 
@@ -244,6 +246,15 @@ def _find_no_sources(session: SparkSession) -> None:
     none = getattr(jvm.scala.collection.immutable, "Map$EmptyMap$")
     found = jvm.scala.Some(getattr(none, "MODULE$"))
     getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(found)
+
+
+def _write_no_checksums(session: SparkSession) -> None:
+    """Of the files that Spark writes on this machine: it starts `chmod` for each of them. Only the check of a
+    state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`)."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None  # of a session that has started
+    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session.sparkContext._jsc.hadoopConfiguration())
+    files.setWriteChecksum(False)
 
 
 def compute_nothing(session: SparkSession) -> None:
@@ -323,7 +334,7 @@ def spark_settings(
         "spark.sql.shuffle.partitions": str(config.cores),
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
-        # Spark's other one starts 20 processes for each micro-batch, chmod and readlink, which take 0.1 s.
+        # With Spark's other one, each micro-batch starts `chmod` and `readlink` 20 times, which takes 0.1 s.
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         # It needs pandas, and warns if that is missing; a user whose image has it may enable it.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
