@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pyspark
 
+from loghub_worker.query.spark_jvm import BRIEF
 from tests import java
-from tests.spark_settings import BRIEF, jvm_options
+from tests.spark_settings import jvm_options
 from tests.support import wait_until
 
 GUARD_S = 300.0

@@ -1,8 +1,9 @@
-"""The class-data archive and the compiled pyspark are really used: Spark would silently ignore either."""
+"""What makes a worker's start cheap is really used: Spark would silently do without."""
 
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -41,6 +42,24 @@ def test_sparks_python_processes_import_the_compiled_pyspark(spark: SparkSession
         return pyspark.__file__
 
     assert [row[0] for row in spark.range(1).select(path_of_pyspark()).collect()] == [pyspark.__file__]
+
+
+def test_no_python_process_looks_for_data_sources(spark: SparkSession) -> None:
+    assert spark.dataSource
+    jvm = spark.sparkContext._gateway.proc.pid
+    commands = [command.read_text().split("\0") for command in commands_of_children(jvm)]
+    modules = [command[-2] for command in commands if "pyspark.daemon" in command]
+    assert "pyspark.sql.worker.lookup_data_sources" not in modules
+
+
+def commands_of_children(parent: int) -> list[Path]:
+    """The files with the command lines of the processes that this one has started and that run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(stat.with_name("cmdline"))
+    return found
 
 
 def start_and_count(folder: Path, archive: Path) -> None:

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,9 @@ from pyspark.sql import SparkSession
 from loghub.clock import SystemClock
 from loghub.contract.sinks import ParquetSink
 from loghub.contract.worker import SqlPipeline, WorkerConfig, WorkerStatus
+from loghub_consumer.errors import FatalError
 from loghub_worker import __main__ as program
+from loghub_worker import worker
 from loghub_worker.settings import read_settings
 from loghub_worker.worker import WorkerRuntime
 from tests.loghub_worker.support import (
@@ -108,6 +111,31 @@ def test_a_query_that_would_aggregate_each_batch_ends_the_worker_unless_it_is_me
         worker.request_stop()
         thread.join(GUARD_S)
     assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("spark", "as_before")
+def test_a_worker_that_took_its_query_for_one_of_arrows_starts_once_more_with_the_other_jvm(
+    service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = prepare(service)
+    sink = ParquetSink(path=str(tmp_path / "sink"))
+    text = "SELECT contents[__topic__] AS a FROM logs"  # a key that is not constant
+    config = worker_config(service.endpoint, sink, pipeline=SqlPipeline(text=text), spark_conf={})
+    for name, value in environment(tmp_path / "w-0", service, config).items():
+        monkeypatch.setenv(name, value)
+    started, real = list[bool](), worker.start_spark
+
+    def start(*arguments: Any, only_plans: bool, **options: Any) -> SparkSession:
+        started.append(only_plans)
+        if len(started) > 1:
+            raise FatalError("SparkNotStarted", "enough is known")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(worker, "start_spark", start)
+    assert program.main() == program.AGAIN
+    assert client.group_status(LOGSTORE, GROUP).consumers == ()
+    assert program.main() == program.FATAL
+    assert started == [True, False]
 
 
 @pytest.mark.deep

@@ -31,6 +31,7 @@ from loghub_consumer.errors import FatalError
 from loghub_worker.log import configure_log, open_log_file
 from loghub_worker.pre_stop import record_pid
 from loghub_worker.query.executor_pods import ARGUMENT, NotAnExecutorError, become_executor
+from loghub_worker.query.spark_jvm import JvmMisjudgedError
 from loghub_worker.settings import BadSettingsError, WorkerSettings, read_settings
 
 log = structlog.get_logger()
@@ -66,6 +67,7 @@ class AnyWorker(Protocol):
 
 
 STOPPED, FATAL, INVALID_SETTINGS = 0, 1, 2
+AGAIN = -1  # no exit status: this process becomes a new worker
 TERMINATION_MESSAGE_BYTES = 4000  # the kubelet keeps 4096 bytes
 
 
@@ -122,6 +124,9 @@ def _run(settings: WorkerSettings) -> int:
             log.error("the worker failed", reason=fatal.reason, message=fatal.message)
         _write_termination_message(settings.termination_log, str(fatal))
         return FATAL
+    except JvmMisjudgedError:
+        log.info("starting once more, with a JVM that computes rows")
+        return AGAIN
     except Exception as fault:
         log.exception("internal error")
         _write_termination_message(
@@ -157,5 +162,7 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     end_children()
+    if status == AGAIN:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this program
     # Threads that wait in Spark's gateway must not keep the process alive.
     os._exit(status)

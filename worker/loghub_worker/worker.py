@@ -33,8 +33,9 @@ from loghub_consumer.membership.shard_opening import ShardOpening
 from loghub_consumer.membership.shared_membership import SharedState
 from loghub_consumer.user_code import place_code
 from loghub_worker.metrics import Counter
-from loghub_worker.query.engine import Way, way_of
+from loghub_worker.query.engine import Way, is_likely_short, way_of
 from loghub_worker.query.settings import QuerySettings
+from loghub_worker.query.spark_jvm import COMPILERS, JAVA_OPTIONS, JvmMisjudgedError
 from loghub_worker.query.spark_session import invalid, start_spark
 from loghub_worker.query.stateful_plan import refuse_settings, refuse_unbounded
 from loghub_worker.query.stateful_query import StatefulQueryRunner, stream_of_logs
@@ -114,6 +115,7 @@ class WorkerRuntime:
         self._query_runner: QueryRunner | None = None
         self._ledger: StateLedger | None = None  # of a stateful pipeline
         self._way: Way | None = None  # of the rows
+        self._only_plans = False  # whether Spark's JVM is one that computes no rows
         self._failed = ReportedError()
         self._starting = False
         self._sink_start = SinkStart(self._wait_at_start, random=chance)
@@ -132,7 +134,8 @@ class WorkerRuntime:
             raise _StoppedAtStart
 
     def run(self) -> None:
-        """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``."""
+        """Work until stopped. Raises `FatalError`; the phase in the status is then ``failed``. Raises
+        `JvmMisjudgedError` if it must be started once more."""
         with self._publisher.publishing():
             try:
                 self._start()
@@ -158,14 +161,8 @@ class WorkerRuntime:
         sink = self._make_sink()
         dead_letters = checked_dead_letters(self._config, self._address, agent=self._agent())
         code = place_code(self._config.pipeline, self._settings.state_dir / "code")
-        spark = start_spark(
-            self._config,
-            _empty_folder(self._settings.state_dir / "spark"),
-            class_archive=self._settings.class_archive,
-            code=code,
-            pod=self._settings.consumer,
-        )
-        self._end_if_stopped()
+        self._only_plans = self._expects_arrow(sink)
+        spark = self._start_spark(code)
         transform = make_transform(self._config.pipeline, code)
         settings = QuerySettings(
             config=self._config,
@@ -208,9 +205,35 @@ class WorkerRuntime:
         self._heartbeat.start()
         self._group_watch.start()
 
+    def _start_spark(self, code: Path | None) -> SparkSession:
+        session = start_spark(
+            self._config,
+            _empty_folder(self._settings.state_dir / "spark"),
+            class_archive=self._settings.class_archive,
+            code=code,
+            pod=self._settings.consumer,
+            only_plans=self._only_plans,
+        )
+        self._end_if_stopped()
+        return session
+
+    @property
+    def _misjudged(self) -> Path:
+        """A file with the digest of a query that Arrow was expected to compute, and does not."""
+        return self._settings.state_dir / "spark-computes"
+
+    def _expects_arrow(self, sink: BatchSink) -> bool:
+        """Whether to start a JVM that computes no rows, which costs a third less. The query is not yet known
+        to Spark. A JVM whose compilers the user has chosen is neither kind."""
+        if COMPILERS in self._config.spark_conf.get(JAVA_OPTIONS, ""):
+            return False
+        if self._misjudged.is_file() and self._misjudged.read_text() == _digest((self._config.pipeline,)):
+            return False
+        return is_likely_short(self._config, sink)
+
     def _choose_way(self, spark: SparkSession, result: DataFrame, sink: BatchSink) -> Way:
         """Choose the way of the rows. For the short one the sink is checked here: that takes no time, and
-        Spark has nothing to warm up for it."""
+        Spark has nothing to warm up for it. Raises `JvmMisjudgedError`."""
         consumer = self._settings.consumer
         way = self._sink_start.take(partial(way_of, self._config, spark, result, sink, consumer=consumer))
         if not isinstance(self._config.pipeline, CopyPipeline):  # which has no rows
@@ -218,6 +241,9 @@ class WorkerRuntime:
             self._way = way
         if way.writing is not None:
             self._check_sink(partial(sink.check, result))
+        elif self._only_plans:
+            self._misjudged.write_text(_digest((self._config.pipeline,)))
+            raise JvmMisjudgedError
         return way
 
     def _check_sink(self, check: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests import kafka
 from tests.cluster import require
 from tests.compat.kafka.client_programs import GUARD_S, TOPIC, ClientProgram, KafkaPlace
+from tests.spark_settings import INTERPRETED, jvm_options
 from tests.support import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -34,6 +35,12 @@ def start_copy(place: KafkaPlace, folder: Path) -> "subprocess.Popen[bytes]":
         "checkpoint": str(folder / "checkpoint"),
         # Two log groups of each partition; a broker has no gaps between its offsets.
         "perBatch": 2 * CHUNK if place.is_real else 2 * PARTITIONS * STEP,
+        "conf": {
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": jvm_options(),
+            **INTERPRETED,
+        },
     }
     with (folder / "spark.log").open("ab") as log:
         process = subprocess.Popen(

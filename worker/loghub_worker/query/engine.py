@@ -6,6 +6,7 @@ give the same rows in files of the same columns. The short way takes only querie
 (`loghub_worker.query.arrow_query`), and no setting of Spark that might change what Spark would do.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,26 @@ HARMLESS = frozenset(
         "spark.sql.shuffle.partitions",
     }
 )
+# The texts of queries that Arrow probably computes: what stands before a parenthesis, words that do not occur
+# outside of quotes, and all characters that do.
+CALLED = frozenset(
+    {
+        "and", "as", "btrim", "case", "char_length", "coalesce", "concat", "contains", "decimal",
+        "element_at", "else", "endswith", "from", "if", "ifnull", "in", "lcase", "left", "length", "lower",
+        "ltrim", "not", "nullif", "nvl", "on", "or", "right", "rtrim", "select", "startswith", "substr",
+        "substring", "then", "trim", "try_cast", "ucase", "upper", "when", "where",
+    }
+)  # fmt: skip
+UNLIKELY = frozenset(
+    {
+        "cluster", "collate", "cross", "distinct", "distribute", "div", "except", "explode", "full",
+        "group", "having", "ilike", "inner", "intersect", "interval", "join", "lateral", "limit", "natural",
+        "offset", "order", "pivot", "qualify", "regexp", "rlike", "sort", "tablesample", "union", "unpivot",
+        "values", "window", "with",
+    }
+)  # fmt: skip
+CHARACTERS = frozenset(",.*()[]=<>!|")
+TOKEN = re.compile(r"""r?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`[^`]*`|(\w+)(\s*\()?|(\S)""", re.DOTALL)
 PREFIXES = ("spark.sql.", "spark.hadoop.", "spark.plugins", "spark.jars", "spark.files")
 
 
@@ -43,6 +64,19 @@ class Way:
     def engine(self) -> str:
         """What computes the rows, for people."""
         return "Spark" if self.writing is None else "Arrow"
+
+
+def is_likely_short(config: WorkerConfig, sink: BatchSink) -> bool:
+    """Whether Arrow will probably compute the rows, as far as the text says, before Spark has seen it."""
+    pipeline = config.pipeline
+    if _obstacle(config, sink) is not None:
+        return False
+    assert isinstance(pipeline, SqlPipeline)
+    for word, parenthesis, other in TOKEN.findall(pipeline.text.lower()):
+        is_other_call = parenthesis and word not in CALLED
+        if is_other_call or word in UNLIKELY or (other and other not in CHARACTERS):
+            return False
+    return True
 
 
 def way_of(

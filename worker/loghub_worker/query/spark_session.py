@@ -11,6 +11,7 @@ under the same paths, or through Spark.
 """
 
 import os
+import pkgutil
 import pwd
 import re
 import shutil
@@ -41,6 +42,7 @@ from loghub_consumer.errors import FatalError, first_lines
 from loghub_worker.cluster_error import NO_EXECUTORS, UNAVAILABLE, ClusterError
 from loghub_worker.query import executor_pods
 from loghub_worker.query.executor_pods import ExecutorPods
+from loghub_worker.query.spark_jvm import BRIEF, JAVA_OPTIONS, java_options
 from loghub_worker.sink.files.executor_files import FilesDataSource
 from loghub_worker.source import GroupDataSource
 from loghub_worker.spark_errors import SPARK_ERRORS, java_causes
@@ -158,15 +160,11 @@ def require_application(session: SparkSession, config: WorkerConfig) -> None:
         raise refused(config, "the application has ended, see the logs of the master and of the executors")
 
 
+MODULES_OF_SOURCES = "pyspark_"  # Spark registers their data sources by itself
 USER = "loghub"  # the owner of files, if the system has no name for the process's user
-# The JVM's second compiler begins four times later than by default: most of the code of a start runs too
-# seldom for its work to pay off. A start takes a quarter less CPU time, and the throughput stays the same.
-# Without that compiler, a long run costs half as much again.
-SECOND_COMPILER_LATER = (
-    "-XX:Tier4InvocationThreshold=20000",
-    "-XX:Tier4MinInvocationThreshold=2400",
-    "-XX:Tier4CompileThreshold=60000",
-    "-XX:Tier4BackEdgeThreshold=160000",
+# What Spark writes to its checkpoint directory. Each file is written under another name and renamed.
+CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
 
@@ -177,10 +175,11 @@ def start_spark(
     class_archive: Path | None = None,
     code: Path | None = None,
     pod: str = "",
+    only_plans: bool = False,
 ) -> SparkSession:
     """Start the session and register the data sources. `code` is a folder with the user's modules, and `pod`
-    the worker's, for executors in pods. Raises `FatalError` ``JavaMissing``, ``SparkNotStarted``, or for a
-    cluster ``SparkMasterUnavailable`` or ``NoExecutors``."""
+    the worker's, for executors in pods. `only_plans`: Spark computes no rows. Raises `FatalError`
+    ``JavaMissing``, ``SparkNotStarted``, or for a cluster ``SparkMasterUnavailable`` or ``NoExecutors``."""
     _require_java()
     if code is not None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
@@ -193,9 +192,12 @@ def start_spark(
         os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["SPARK_LOCAL_IP"] = host
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
     conf = SparkConf().setAppName(f"loghub-{config.consumer_group}")
     (state_dir / "tmp").mkdir(parents=True, exist_ok=True)
-    settings = spark_settings(config, state_dir, host=host, class_archive=class_archive)
+    settings = spark_settings(
+        config, state_dir, host=host, class_archive=class_archive, only_plans=only_plans
+    )
     if pods is not None:
         settings |= pods.spark_settings(state_dir / "executor.json", cores=config.cores)
     conf.setAll(list(settings.items()))
@@ -215,6 +217,8 @@ def start_spark(
     with _cluster_failures():
         join_cluster(session, config, code, pods=pods)
     register_sources(session)
+    if not config.stateful:
+        _write_no_checksums(session)
     return session
 
 
@@ -222,11 +226,42 @@ def register_sources(session: SparkSession) -> None:
     """Register the data sources. That is the first use of the session, which reads the settings of SQL.
     Raises `FatalError` ``SparkNotStarted`` if one of them has no valid value."""
     try:
+        _find_no_sources(session)
         session.dataSource.register(GroupDataSource)
         session.dataSource.register(FilesDataSource)
     except SPARK_ERRORS as error:
         texts = [text for _, text in java_causes(error) if text]
         raise FatalError("SparkNotStarted", texts[-1] if texts else first_lines(error)) from error
+
+
+def _find_no_sources(session: SparkSession) -> None:
+    """Spare Spark its search for data sources in modules named ``pyspark_*``, by a Python process of its own,
+    if there is no such module here or among the user's."""
+    folders = [*sys.path, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    if any(module.name.startswith(MODULES_OF_SOURCES) for module in pkgutil.iter_modules(folders)):
+        return
+    jvm = session.sparkContext._jvm
+    assert jvm is not None  # of a session that has started
+    manager = getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$")
+    none = getattr(jvm.scala.collection.immutable, "Map$EmptyMap$")
+    found = jvm.scala.Some(getattr(none, "MODULE$"))
+    getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(found)
+
+
+def _write_no_checksums(session: SparkSession) -> None:
+    """Of the files that Spark writes on this machine: it starts `chmod` for each of them. Only the check of a
+    state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`)."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None  # of a session that has started
+    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session.sparkContext._jsc.hadoopConfiguration())
+    files.setWriteChecksum(False)
+
+
+def compute_nothing(session: SparkSession) -> None:
+    """Let Spark interpret its own part of a query whose rows it does not compute: there is one row for each
+    task, and to generate code for that takes longer than to run it."""
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
 
 
 def _executor_pods(config: WorkerConfig, pod: str) -> ExecutorPods | None:
@@ -273,18 +308,22 @@ def _require_java() -> None:
 
 
 def spark_settings(
-    config: WorkerConfig, state_dir: Path, *, host: str = LOOPBACK, class_archive: Path | None = None
+    config: WorkerConfig,
+    state_dir: Path,
+    *,
+    host: str = LOOPBACK,
+    class_archive: Path | None = None,
+    only_plans: bool = False,
 ) -> dict[str, str]:
     """The worker's settings, with the driver at the address `host`. The user's settings override them, except
-    the ones that only the worker may set; Java options are joined."""
-    java = "spark.driver.extraJavaOptions"
+    the ones that only the worker may set; Java options are joined. `only_plans`: Spark computes no rows."""
     defaults = {
         SPARK_MASTER: config.spark_master if is_remote(config) else f"local[{config.cores}]",
         "spark.ui.enabled": "false",
         "spark.driver.host": host,
         "spark.driver.bindAddress": host,
         SPARK_MEMORY: config.spark_memory or "512m",
-        java: _java_options(state_dir, class_archive),
+        JAVA_OPTIONS: java_options(state_dir, class_archive, only_plans=only_plans),
         "spark.jars.ivy": str(state_dir / "ivy"),
         "spark.local.dir": str(state_dir / "local"),
         "spark.sql.warehouse.dir": (state_dir / "warehouse").as_uri(),
@@ -295,6 +334,8 @@ def spark_settings(
         "spark.sql.shuffle.partitions": str(config.cores),
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1",
+        # With Spark's other one, each micro-batch starts `chmod` and `readlink` 20 times, which takes 0.1 s.
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         # It needs pandas, and warns if that is missing; a user whose image has it may enable it.
         "spark.sql.execution.pythonUDF.arrow.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -307,24 +348,8 @@ def spark_settings(
     ignored = sorted(config.spark_conf.keys() - allowed.keys())
     if ignored:
         log.warning("settings of Spark that only the worker sets are ignored", ignored=ignored)
-    joined = f"{defaults[java]} {allowed.get(java, '')}".strip()
-    return defaults | allowed | {java: joined}
-
-
-def _java_options(state_dir: Path, class_archive: Path | None) -> str:
-    """Each option is in quotes: Spark splits at spaces, and a folder's name may contain one."""
-    options = [
-        "-XX:+UseSerialGC",
-        *SECOND_COMPILER_LATER,
-        # The pod's user does not necessarily have a home, but Spark requires one.
-        f"-Duser.home={state_dir}",
-        # The next start of the worker removes files that a killed JVM leaves there.
-        f"-Djava.io.tmpdir={state_dir / 'tmp'}",
-    ]
-    if class_archive is not None:
-        # An archive of another JVM is ignored, without a message.
-        options += [f"-XX:SharedArchiveFile={class_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    return " ".join(f'"{option}"' for option in options)
+    joined = f"{defaults[JAVA_OPTIONS]} {allowed.get(JAVA_OPTIONS, '')}".strip()
+    return defaults | allowed | {JAVA_OPTIONS: joined}
 
 
 def invalid(error: Exception) -> FatalError:

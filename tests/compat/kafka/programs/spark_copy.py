@@ -1,7 +1,8 @@
 """Copies a topic with Spark's own Kafka source and sink: as a stream with a checkpoint, then as a batch.
 
 The first line of its input is a JSON object: ``servers``, ``user``, ``password``; ``from``, ``streamed`` and
-``batched``, three topics; ``checkpoint``, a folder; ``perBatch``, the offsets of a micro-batch.
+``batched``, three topics; ``checkpoint``, a folder; ``perBatch``, the offsets of a micro-batch; ``conf``,
+Spark's settings.
 """
 
 import json
@@ -14,13 +15,7 @@ LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 def main() -> None:
     settings = json.loads(sys.stdin.readline())
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .getOrCreate()
-    )
+    session = SparkSession.builder.master("local[2]").config(map=settings["conf"]).getOrCreate()
     quoted = settings["password"].replace("\\", "\\\\").replace('"', '\\"')
     servers = {
         "kafka.bootstrap.servers": settings["servers"],
