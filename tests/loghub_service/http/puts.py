@@ -17,8 +17,9 @@ from loghub_service.access_keys import AccessKey, Right
 from loghub_service.connections.listener import HttpConnection
 from loghub_service.engine import Engine
 from loghub_service.http.app import Application
-from loghub_service.http.direct_put_logs import Answer, DirectPuts
-from loghub_service.http.protocol import BoundedProtocol
+from loghub_service.http.direct_calls import Call
+from loghub_service.http.direct_put_logs import Answer
+from loghub_service.http.protocol import BoundedProtocol, Direct
 from loghub_service.http.server import HttpServer
 from loghub_service.settings import Limits
 from tests.loghub_service.inprocess import KEY, InProcess, in_process
@@ -68,20 +69,28 @@ def put(
     return ("\r\n".join(lines) + f"\r\n{end}\r\n").encode() + body
 
 
-@dataclass(slots=True)
 class Counted:
-    """Counts the requests that are served without ASGI."""
+    """Counts the requests that are served without ASGI: PutLogs, and all others."""
 
-    puts: DirectPuts
-    accepted: int = 0
+    def __init__(self, direct: Direct) -> None:
+        self._direct = direct
+        self.accepted = self.calls = 0
 
-    def read(self, data: bytes) -> Any:
-        return self.puts.read(data)
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        begin_put, begin_call = self._direct.puts.begin, self._direct.calls.begin
 
-    def begin(self, request: Any, authenticated: Any, answer: Answer) -> bool:
-        is_accepted = self.puts.begin(request, authenticated, answer)
-        self.accepted += is_accepted
-        return is_accepted
+        def put(request: Any, authenticated: Any, answer: Answer) -> bool:
+            is_accepted = begin_put(request, authenticated, answer)
+            self.accepted += is_accepted
+            return is_accepted
+
+        def call(data: bytes, authenticated: Any) -> Call | None:
+            accepted = begin_call(data, authenticated)
+            self.calls += accepted is not None
+            return accepted
+
+        patch.setattr(self._direct.puts, "begin", put)
+        patch.setattr(self._direct.calls, "begin", call)
 
 
 @dataclass(slots=True)
@@ -101,7 +110,7 @@ class PutServer:
         return self.service.engine
 
     def directly(self, is_direct: bool) -> None:
-        self.server.direct = self.counted if is_direct else None  # type: ignore[assignment]
+        self.server.direct = self.app.direct if is_direct else None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -187,6 +196,7 @@ async def put_server(
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BoundedProtocol, "data_received", data_received)
+            running.counted.install(patch)
             serving = asyncio.create_task(server.serve())
             try:
                 await running.until(lambda: server.started)
