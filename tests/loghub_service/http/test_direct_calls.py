@@ -191,6 +191,8 @@ def test_a_call_in_two_pieces_or_behind_another_one_is_left_to_the_application(t
                 writer.write(UNKNOWN)
                 assert await answered(reader) == NO_SHARDS
             assert running.counted.calls - served == 2 * native.is_installed
+            writer.write(beat())
+            assert (await answered(reader)).endswith(b"[0]")
 
     asyncio.run(main())
 
@@ -260,10 +262,12 @@ def test_a_client_that_leaves_and_a_server_that_stops_end_a_checkpoint_in_progre
 
 
 def test_an_idle_connection_is_closed_after_a_call(tmp_path: Path) -> None:
+    limits = Limits(head_timeout_s=2 * GUARD_S)  # from the connection on
+
     async def main() -> None:
-        async with put_server(tmp_path / "d", keep_alive_s=0) as running:
+        async with put_server(tmp_path / "d", limits=limits, keep_alive_s=0) as running:
             reader, writer = await running.connect()
-            writer.write(UNKNOWN)
+            writer.write(cursor_at())
             assert b" 200 OK" in await answered(reader)
             async with asyncio.timeout(GUARD_S):
                 assert await reader.read() == b""
