@@ -25,7 +25,8 @@ StoredGroup = Callable[[bytes, int, int], tuple[int, bytes] | None]
 # An HTTP request, and the maxima of headers and of bytes of a head -> a PutLogs with a signature of version 1
 # and a log group in LZ4 that is complete; None for any other request, which only Python can judge.
 ReadPutRequest = Callable[[bytes, int, int], "PutRequest | None"]
-# The same for a request about a group or a shard of a logstore, with parameters that are not escaped.
+# The same arguments -> a request about a group or a shard of a logstore with parameters that are not escaped;
+# None for any other request.
 ReadCallRequest = Callable[[bytes, int, int], "CallRequest | None"]
 # Bytes of a segment, where a record begins, how many bytes end each, and the most records -> cursor, time
 # of receipt, number of logs and stored form of the log group of each record, up to the first one that only

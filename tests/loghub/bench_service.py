@@ -88,7 +88,8 @@ def small_requests(service: ServiceProcess) -> Rows:
     with RawClient(service) as client:
         saved = json.dumps({"shard": 0, "checkpoint": client.cursor(shard=0)}).encode()
     end, time_s = ({"type": "cursor", "from": position} for position in ("end", "1700000000"))
-    beat, save = ({"type": kind, "consumer": "c1"} for kind in ("heartbeat", "checkpoint"))
+    beat = {"type": "heartbeat", "consumer": "c1"}
+    save = {"type": "checkpoint", "consumer": "c1", "forceSuccess": "true"}  # also after a slow row
     by_name = {
         "small PutLogs, ms CPU": put_request(service, log_group(1)),
         "heartbeat, ms CPU": serialized(service, "POST", group, beat, body=b"[]"),

@@ -23,9 +23,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from loghub_service.connections.listener import HttpConnection, HttpConnections
-from loghub_service.http.deadline import Deadline
 from loghub_service.http.direct_calls import Call, DirectCalls
 from loghub_service.http.direct_put_logs import DirectPuts
+from loghub_service.http.moving_deadline import MovingDeadline
 from loghub_service.messages import ServiceResponse, response_headers
 from loghub_service.settings import Limits
 
@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # received: of the head, and since the last bytes of the body
         self._parsed_bytes = 0  # of the head and trailers that were parsed
         self._body_bytes = 0  # among the bytes that were received last
-        self._deadline = Deadline(self.loop, self._expire)
+        self._deadline = MovingDeadline(self.loop, self._expire)
         self._response_deadline: asyncio.TimerHandle | None = None
         self._response_complete = True
         self._unanswered: deque[RequestResponseCycle] = deque()  # in the order of the requests

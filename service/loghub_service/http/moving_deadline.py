@@ -7,7 +7,7 @@ from collections.abc import Callable
 _EARLY_S = 0.001  # a timer of uvloop counts milliseconds, and may fire within one before its time
 
 
-class Deadline:
+class MovingDeadline:
     """Calls ``on_expired`` once after the time of the last `expect`, unless `end` or `close` comes before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_expired: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class Deadline:
         self._at_s = None
 
     def close(self) -> None:
-        """As `end`, and nothing refers to this object any more."""
+        """End, so that the loop does not refer to this object any more."""
         self._at_s = None
         if self._timer is not None:
             self._timer.cancel()

@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from loghub_service.http.deadline import Deadline
+from loghub_service.http.moving_deadline import MovingDeadline
 
 
 class ManualLoop:
-    """Counts the timers that it was asked for."""
+    """Counts the timers that were requested."""
 
     def __init__(self) -> None:
         self.now_s, self.started = 100.0, 0
@@ -48,7 +48,7 @@ class Watched:
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.expired: list[float] = []
-        self.deadline = Deadline(
+        self.deadline = MovingDeadline(
             cast("asyncio.AbstractEventLoop", self.loop), lambda: self.expired.append(self.loop.now_s)
         )
 
@@ -100,7 +100,9 @@ def test_nothing_refers_to_a_closed_one(watched: Watched) -> None:
 
 
 def test_what_it_calls_may_begin_another_one(watched: Watched) -> None:
-    deadline = Deadline(cast("asyncio.AbstractEventLoop", watched.loop), lambda: watched.deadline.expect(5))
+    deadline = MovingDeadline(
+        cast("asyncio.AbstractEventLoop", watched.loop), lambda: watched.deadline.expect(5)
+    )
     deadline.expect(10)
     watched.loop.pass_s(100)
     assert watched.expired == [115.0]
