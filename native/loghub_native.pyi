@@ -86,6 +86,24 @@ def put_request(data: bytes, most_headers: int, most_head_bytes: int) -> PutRequ
     """The request in ``data``; None for any other request, and for one that only the Python implementation
     can judge."""
 
+class CallRequest:
+    """A small request about a group or a shard of a logstore that is complete, and not yet authenticated."""
+
+    key_id: str
+    host: str
+    date: str
+    method: str
+    path: str
+    parts: tuple[str, str, str, str]
+    query: dict[str, str]
+    body: bytes
+
+    def is_signed(self, secret: str) -> bool:
+        """Whether head and body are signed with this secret."""
+
+def call_request(data: bytes, most_headers: int, most_head_bytes: int) -> CallRequest | None:
+    """The request in ``data``; None as above."""
+
 class Buffer:
     """Memory that never changes, read through the buffer protocol."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loghub_native import DecodedLists, HasData, PutRequest
+    from loghub_native import CallRequest, DecodedLists, HasData, PutRequest
 
 _Run = tuple[int, int]
 # A log group, whether its form is raw, and the maximum of logs -> their records, the number of records, the
@@ -25,6 +25,9 @@ StoredGroup = Callable[[bytes, int, int], tuple[int, bytes] | None]
 # An HTTP request, and the maxima of headers and of bytes of a head -> a PutLogs with a signature of version 1
 # and a log group in LZ4 that is complete; None for any other request, which only Python can judge.
 ReadPutRequest = Callable[[bytes, int, int], "PutRequest | None"]
+# The same arguments -> a request about a group or a shard of a logstore with parameters that are not escaped;
+# None for any other request.
+ReadCallRequest = Callable[[bytes, int, int], "CallRequest | None"]
 # Bytes of a segment, where a record begins, how many bytes end each, and the most records -> cursor, time
 # of receipt, number of logs and stored form of the log group of each record, up to the first one that only
 # Python can judge.
@@ -80,6 +83,7 @@ try:
     count_logs: CountLogs = loghub_native.count_logs
     stored_group: StoredGroup = loghub_native.stored_group
     put_request: ReadPutRequest = loghub_native.put_request
+    call_request: ReadCallRequest = loghub_native.call_request
     whole_records: WholeRecords = loghub_native.whole_records
     lz4_list: Lz4List = loghub_native.lz4_list
     decode_lists: DecodeLists = loghub_native.decode_lists
@@ -92,7 +96,7 @@ try:
     is_installed = True
 # The wheel is missing, or belongs to an older checkout and lacks a function
 except (ImportError, AttributeError):
-    records_of = count_logs = stored_group = put_request = decode_lists = left_to_python
-    whole_records = lz4_list = left_to_python
+    records_of = count_logs = stored_group = put_request = call_request = left_to_python
+    decode_lists = whole_records = lz4_list = left_to_python
     entries_of = slots_of_keys = slots_of_fields = logs_of_batch = acked_entries = frames_of = left_to_python
     is_installed = False

@@ -5,9 +5,11 @@
 mod acks;
 mod batches;
 mod buffer;
+mod call_head;
 mod columns;
 mod decoded;
 mod entries;
+mod head;
 mod lists;
 mod loggroup;
 mod lz4;
@@ -69,6 +71,8 @@ fn decode_lists(
 
 #[pymodule]
 mod loghub_native {
+    #[pymodule_export]
+    use super::call_head::{call_request, CallRequest};
     #[pymodule_export]
     use super::pulsar::{
         acked_entries, entries_of, frames_of, logs_of_batch, slots_of_fields, slots_of_keys,

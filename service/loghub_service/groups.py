@@ -57,7 +57,7 @@ class GroupRegistry:
         self._named = named
         self._pauses = PauseDetector(clock, tick_interval_s)
         self._commits: NewestCommits[RegisteredGroup] = NewestCommits()
-        self.durable = self._commits.durable
+        self.durable, self.answer = self._commits.durable, self._commits.answer
         self._groups: dict[int, dict[str, RegisteredGroup]] = {}
         self.changes = Notifier()  # of the revision of a group, and its deletion
         # Above all revisions of earlier groups of the same name, and of the run of the service before.

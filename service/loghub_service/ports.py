@@ -12,7 +12,6 @@ the wall clock with the monotonic one: it follows small differences at once, a j
 import errno
 import os
 import random
-import secrets
 import weakref
 from dataclasses import dataclass
 from typing import Protocol
@@ -159,7 +158,7 @@ class OsRandom:
         self._spread = random.Random()  # noqa: S311 - spreads writes over shards, hides nothing
 
     def hex(self, length: int) -> str:
-        return secrets.token_hex((length + 1) // 2)[:length].upper()
+        return os.urandom((length + 1) // 2).hex()[:length].upper()
 
     def below(self, bound: int) -> int:
         return self._spread.randrange(bound)

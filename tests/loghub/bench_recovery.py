@@ -3,6 +3,7 @@
 ``python -m tests.loghub.bench_recovery [GB]`` writes log groups of 300 bytes, and starts an engine on them
 twice, each time in a process of its own: without footers, as after an upgrade, when all records are read; and
 with them. It prints seconds per GB of both, and the memory of each start beyond that with an empty folder.
+Then it does the same with 1,000 shards that have one log group each, after a clean stop.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ from loghub_service.facts import LogstoreSaved, ProjectSaved, ShardSaved
 from loghub_service.ports import OsDisk, OsRandom, Platform
 from loghub_service.settings import KEEP_FOREVER_DAYS, ServiceSettings
 from loghub_service.start import open_engine
+from loghub_service.storage.group_commit import Append, commit_logs
 from loghub_service.storage.log_inspection import read_end_block
 from loghub_service.storage.segment import NewGroup
 
 GROUP_BYTES, SHARDS, BATCH = 300, 4, 2000
+MANY_SHARDS, MANY_STARTS = 1000, 3
 GB = 1e9
 
 
@@ -35,20 +38,34 @@ async def opened(data: Path) -> Engine:
     return await open_engine(settings, platform, on_failed=print)
 
 
-async def write(data: Path, gigabytes: float) -> int:
-    """Fill the shards of one logstore evenly; return the number of log groups."""
+async def created(data: Path, count: int) -> Engine:
+    """An engine with one logstore of so many shards."""
     engine = await opened(data)
     now = engine.now_s()
     store = LogstoreSaved(
-        id=1, project="p", name="ls", ttl_days=KEEP_FOREVER_DAYS, next_shard=SHARDS, options="{}",
+        id=1, project="p", name="ls", ttl_days=KEEP_FOREVER_DAYS, next_shard=count, options="{}",
         created_s=now, modified_s=now,
     )  # fmt: skip
     shards = [
         ShardSaved(logstore=1, spec=spec, born_us=engine.now_us(), first_cursor=1000)
-        for spec in rules.create(SHARDS).shards.values()
+        for spec in rules.create(count).shards.values()
     ]
     await engine.persist(ProjectSaved(name="p", description="", created_s=now, modified_s=now))
     await engine.create_shards(store, shards)
+    return engine
+
+
+async def write_each(data: Path) -> None:
+    """One log group in each of many shards."""
+    engine = await created(data, MANY_SHARDS)
+    new = NewGroup(group=b"x" * GROUP_BYTES, logs=1, received_us=engine.now_us())
+    commit_logs([Append(log=log, new=new) for log in engine.logs.values()])
+    await engine.close()
+
+
+async def write(data: Path, gigabytes: float) -> int:
+    """Fill the shards of one logstore evenly; return the number of log groups."""
+    engine = await created(data, SHARDS)
     batch = [NewGroup(group=b"x" * GROUP_BYTES, logs=1, received_us=engine.now_us())] * BATCH
     count = int(gigabytes * GB / GROUP_BYTES / BATCH)
     for number in range(count):
@@ -111,6 +128,11 @@ def main(gigabytes: float) -> None:
                 f"{title:28} {found['s']:7.2f} s, {found['s'] / size:6.2f} s per GB"
                 f" ({found['cpu_s'] / size:.2f} s CPU), {found['mib'] - empty['mib']:6.1f} MiB"
             )
+        shards = Path(name, "shards")
+        asyncio.run(write_each(shards))
+        for _ in range(MANY_STARTS):
+            found = started(shards)
+            print(f"{MANY_SHARDS} shards after a clean stop {found['s']:7.2f} s, {found['cpu_s']:.2f} s CPU")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ measures all rows, so that those of a round share what else the machine does, an
 the median of the rounds counts.
 """
 
+import json
 import os
 import sys
 import tempfile
@@ -83,15 +84,18 @@ def put_large(service: ServiceProcess) -> Rows:
 
 
 def small_requests(service: ServiceProcess) -> Rows:
-    group = {"type": "heartbeat", "consumer": "c1"}
+    group, shard = f"/logstores/{LOGSTORE}/consumergroups/g", f"/logstores/{LOGSTORE}/shards/0"
+    with RawClient(service) as client:
+        saved = json.dumps({"shard": 0, "checkpoint": client.cursor(shard=0)}).encode()
+    end, time_s = ({"type": "cursor", "from": position} for position in ("end", "1700000000"))
+    beat = {"type": "heartbeat", "consumer": "c1"}
+    save = {"type": "checkpoint", "consumer": "c1", "forceSuccess": "true"}  # also after a slow row
     by_name = {
         "small PutLogs, ms CPU": put_request(service, log_group(1)),
-        "heartbeat, ms CPU": serialized(
-            service, "POST", f"/logstores/{LOGSTORE}/consumergroups/g", group, body=b"[]"
-        ),
-        "GetCursor, ms CPU": serialized(
-            service, "GET", f"/logstores/{LOGSTORE}/shards/0", {"type": "cursor", "from": "end"}
-        ),
+        "heartbeat, ms CPU": serialized(service, "POST", group, beat, body=b"[]"),
+        "checkpoint, ms CPU": serialized(service, "POST", group, save, body=saved),
+        "GetCursor, ms CPU": serialized(service, "GET", shard, end),
+        "GetCursor by time, ms CPU": serialized(service, "GET", shard, time_s),
     }
     costs = {name: run(service, [sent], total=SMALL, in_flight=8) for name, sent in by_name.items()}
     return {name: cost.cpu_s / SMALL * 1000 for name, cost in costs.items()}

@@ -14,7 +14,7 @@ from loghub.domain.group import SaveCheckpoint
 from loghub_service.engine import Engine
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import LogstoreDeleted, ShardSaved
-from loghub_service.ports import OsDisk
+from loghub_service.ports import OsDisk, OsFile
 from loghub_service.start import RecoveryProgress, StartCancelled
 from loghub_service.storage import segment_format
 from loghub_service.storage.data_folder import read_state
@@ -309,6 +309,25 @@ def test_a_start_needs_no_free_space(tmp_path: Path) -> None:
         await engine.groups.apply_durably(engine.groups.of(STORE_ID)["g"], saved)
 
     live(data, ManualClock(), scenario, disk=FullDisk())
+
+
+def test_only_the_log_of_an_unclean_run_is_synced_and_dropped_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unclean = killed(tmp_path, ManualClock())
+    done: list[str] = []
+    for work in ("sync_data", "drop_cached"):
+        monkeypatch.setattr(OsFile, work, lambda file: done.append(file._path))
+
+    async def look(engine: Engine) -> None:
+        assert stored(engine) == GROUPS
+        found.append({Path(path).suffix for path in done})
+
+    found: list[set[str]] = []
+    for data in (unclean, tmp_path / "live"):
+        done.clear()
+        live(data, ManualClock(), look)
+    assert [".seg" in suffixes for suffixes in found] == [True, False]
 
 
 def test_a_run_whose_sync_failed_does_not_end_cleanly(tmp_path: Path) -> None:

@@ -83,9 +83,27 @@ async def delete_group(engine: Engine, request: Request, *, ls: str, cg: str) ->
     return EMPTY
 
 
+# A group whose state has changed, and what to answer once the change and all before it are durable. An error
+# has changed nothing.
+Stepped = tuple[RegisteredGroup, ServiceResponse | LogHubError]
+
+
+async def _answer(engine: Engine, stepped: Stepped) -> ServiceResponse:
+    group, outcome = stepped
+    await engine.groups.durable(group)
+    if isinstance(outcome, LogHubError):
+        raise outcome
+    return outcome
+
+
 async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Register or renew a consumer. The response is always a JSON array, because the Python client retries
     without a pause on anything else (docs/sls-protocol.md 4.5)."""
+    return await _answer(engine, step_heartbeat(engine, request, ls=ls, cg=cg))
+
+
+def step_heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Stepped:
+    """`heartbeat` without its wait for the disk. What it raises has changed nothing."""
     consumer = parse.consumer(request)
     held = parse.shard_list(request)
     group = lookup.group(engine, request, ls, cg)
@@ -93,17 +111,22 @@ async def heartbeat(engine: Engine, request: Request, *, ls: str, cg: str) -> Se
     maximum = engine.settings.limits.consumers_per_group
     if consumer not in consumers and len(consumers) >= maximum:
         raise failure(Code.PROJECT_QUOTA_EXCEED, f"a group may have at most {maximum} consumers")
-    step = await engine.groups.apply_durably(group, Heartbeat(consumer=consumer, held=held))
-    if step.refusal is not None:
-        message = f"group {cg} does not know consumer {consumer!r}, which must first give up its shards"
-        raise _refused(step.refusal, request, f"{message} and send a heartbeat that reports none")
-    return json_response(step.answer)
+    step = engine.groups.apply(group, Heartbeat(consumer=consumer, held=held))
+    if step.refusal is None:
+        return group, json_response(step.answer)
+    message = f"group {cg} does not know consumer {consumer!r}, which must first give up its shards"
+    return group, _refused(step.refusal, request, f"{message} and send a heartbeat that reports none")
 
 
 async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:
     """Serve ``type=checkpoint``; ``type=heartbeat`` on the same path is `heartbeat`."""
     if request.query.get("type") != "checkpoint":
         raise failure(Code.PARAMETER_INVALID, "type must be heartbeat or checkpoint")
+    return await _answer(engine, step_checkpoint(engine, request, ls=ls, cg=cg))
+
+
+def step_checkpoint(engine: Engine, request: Request, *, ls: str, cg: str) -> Stepped:
+    """`update_checkpoint` without its wait for the disk. What it raises has changed nothing."""
     fields = parse.json_object(request)
     consumer = request.query.get("consumer", "")
     shard = parse.integer(fields, "shard", minimum=0, maximum=1 << 31)
@@ -115,11 +138,7 @@ async def update_checkpoint(engine: Engine, request: Request, *, ls: str, cg: st
         force=request.query.get("forceSuccess", "").lower() == "true",
         updated_unix_us=engine.now_us(),
     )
-    refusal = _save(engine, request, group, event)
-    await engine.groups.durable(group)
-    if refusal is not None:
-        raise refusal
-    return EMPTY
+    return group, _save(engine, request, group, event) or EMPTY
 
 
 async def save_checkpoints(engine: Engine, request: Request, *, ls: str, cg: str) -> ServiceResponse:

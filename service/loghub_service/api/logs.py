@@ -34,26 +34,37 @@ _MAX_UNIX_S = 1 << 40  # 30,000 years: in microseconds it still fits into 63 bit
 
 
 async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) -> ServiceResponse:
-    log = lookup.shard_log(engine, request, ls, shard)
     kind = request.query.get("type")
     if kind == "cursor":
-        return json_response(
-            {"cursor": wire_cursor.encode(await _find(engine, log, request.query.get("from", "")))}
-        )
+        found = find_cursor(engine, request, ls=ls, shard=shard)
+        return found if isinstance(found, ServiceResponse) else await found
+    log = lookup.shard_log(engine, request, ls, shard)
     if kind == "cursor_time":
         return json_response({"cursor_time": await _time_of(engine, log, request.query.get("cursor", ""))})
     raise failure(Code.PARAMETER_INVALID, "type must be cursor, cursor_time, log or logs")
 
 
-async def _find(engine: Engine, log: ShardLog, position: str) -> int:
+def find_cursor(
+    engine: Engine, request: Request, *, ls: str, shard: str
+) -> "ServiceResponse | asyncio.Future[ServiceResponse]":
+    """GetCursor; a future if the log has to be read, which happens in a thread."""
+    log = lookup.shard_log(engine, request, ls, shard)
+    position = request.query.get("from", "")
     if position == "begin":
-        return log.extent.oldest_cursor
+        return _cursor_response(log.extent.oldest_cursor)
     if position == "end":
-        return log.extent.end_cursor
+        return _cursor_response(log.extent.end_cursor)
     unix_s = parse.decimal(position)
     if unix_s is None or unix_s > _MAX_UNIX_S:
         raise failure(Code.PARAMETER_INVALID, "from must be begin, end or unix seconds")
-    return await asyncio.to_thread(log.cursor_at, unix_s * _SECOND_US, now_us=engine.now_us())
+    time_us, now_us = unix_s * _SECOND_US, engine.now_us()
+    return asyncio.get_running_loop().run_in_executor(
+        None, lambda: _cursor_response(log.cursor_at(time_us, now_us=now_us))
+    )
+
+
+def _cursor_response(cursor: int) -> ServiceResponse:
+    return json_response({"cursor": wire_cursor.encode(cursor)})
 
 
 async def _time_of(engine: Engine, log: ShardLog, text: str) -> int:

@@ -1,18 +1,14 @@
-"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response within
-a limit on total memory.
+"""The ASGI application: authenticates a request, receives it, calls the action, and sends the response
+(`loghub_service.http.responses`).
 
 Everything that all requests and responses have in common (docs/sls-protocol.md 1.7) is implemented in this
 module; `loghub_service.http.routes` chooses the action. A request is authenticated and authorized by its
 head, before anything of its body is read. PutLogs has a budget of memory of its own, so that no flood of
 large bodies stops the heartbeats and checkpoints, on which every consumer's shards depend.
-
-Clients that read slowly or not at all must not exhaust the service's memory. A response is therefore sent in
-pieces, each after the client has accepted the previous one, and the bytes of all unsent responses are
-counted. `loghub_service.http.protocol` limits how long a client may take to read.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -28,65 +24,13 @@ from loghub_service.errors import failure
 from loghub_service.http import routes
 from loghub_service.http.auth import FindKey, authenticate, authorize
 from loghub_service.http.body import BodyLimits, ClientGone, Receive, read_body
+from loghub_service.http.direct_calls import DirectCalls
 from loghub_service.http.direct_put_logs import DirectPuts
 from loghub_service.http.failures import failed, new_id
 from loghub_service.http.metrics import UNAUTHENTICATED, RequestMetrics
-from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED
-from loghub_service.messages import (
-    Head,
-    MemoryBudget,
-    RawHeader,
-    Request,
-    ServiceResponse,
-    error_response,
-    response_headers,
-)
-from loghub_service.settings import Limits
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_PIECE_BYTES = 64 << 10  # the amount that a connection buffers before the sender has to wait
-
-
-class ResponsesInFlight:
-    """Counts the bytes of responses until they are sent. The number of threads bounds how many responses are
-    being built at a time."""
-
-    name = "responses"
-
-    def __init__(self, limits: Limits) -> None:
-        self.limit = limits.response_bytes
-        self.used = 0
-
-    async def send(
-        self, send: Send, response: ServiceResponse, *, method: str, request_id: str
-    ) -> tuple[int, int]:
-        """Send the response, or ServerBusy instead if too many bytes wait for clients; return the status and
-        the size of the sent response.
-
-        ServerBusy replaces only responses that the same request gets again, as all to GET; all others are
-        small.
-        """
-        is_repeatable = method == "GET" or response.is_repeatable
-        if is_repeatable and self.used + len(response.body) > self.limit:
-            response = error_response(failure(Code.SERVER_BUSY, "too many responses are not read yet"))
-        self.used += len(response.body)
-        try:
-            await send_response(send, response, (b"x-log-requestid", request_id.encode()))
-        finally:
-            self.used -= len(response.body)
-        return response.status, len(response.body)
-
-
-async def send_response(send: Send, response: ServiceResponse, *more: RawHeader) -> None:
-    """Send a response with further headers."""
-    size = len(response.body)
-    headers = response_headers(response, *more)
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    for start in range(0, max(size, 1), _PIECE_BYTES):
-        end = start + _PIECE_BYTES
-        await send({"type": "http.response.body", "body": response.body[start:end], "more_body": end < size})
-
+from loghub_service.http.protocol import ARRIVED, AUTHENTICATED, GONE, PARKED, Direct
+from loghub_service.http.responses import ResponsesInFlight, Send
+from loghub_service.messages import Head, MemoryBudget, Request, ServiceResponse
 
 Scope = MutableMapping[str, Any]
 
@@ -121,13 +65,22 @@ class Application:
             "json", limit=limits.json_total_bytes, free_bytes=limits.json_free_bytes
         )
         self._responses = ResponsesInFlight(limits)
-        self.direct = DirectPuts(
+        puts = DirectPuts(
             engine,
             find_key=find_key,
             project_of=self._project_of,
             memory=self._log_memory,
             metrics=metrics,
         )
+        calls = DirectCalls(
+            engine,
+            find_key=find_key,
+            project_of=self._project_of,
+            memory=self._json_memory,
+            responses=self._responses,
+            metrics=metrics,
+        )
+        self.direct = Direct(puts, calls)
         self._json_limits = BodyLimits(max_bytes=limits.json_bytes, timeout_s=limits.json_timeout_s)
         self._limits = {
             routes.PUT_LOGS: BodyLimits(max_bytes=limits.body_bytes, timeout_s=limits.body_timeout_s),

@@ -83,7 +83,7 @@ class DirectPuts:
         """None if the request is left to the application. Raises LogHubError or `InvalidInput`."""
         engine = self._engine
         key = self._find_key(request.key_id)
-        if request.raw_size > logs.ON_LOOP_NATIVELY_BYTES or key is None or _needs_token(key):
+        if request.raw_size > logs.ON_LOOP_NATIVELY_BYTES or key is None or needs_token(key):
             return None
         check_date(request.date, engine.clock.unix_s())
         project = self._project_of(request.host)
@@ -117,5 +117,5 @@ class DirectPuts:
         answer(response, request_id)
 
 
-def _needs_token(key: AccessKey) -> bool:
+def needs_token(key: AccessKey) -> bool:
     return bool(key.security_token) or key.expires_unix_s is not None

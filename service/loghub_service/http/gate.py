@@ -18,10 +18,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from loghub.wire.errors import Code
 from loghub_service.errors import failure
-from loghub_service.http.app import ResponsesInFlight, Send, send_response
 from loghub_service.http.body import Receive
 from loghub_service.http.failures import new_id
 from loghub_service.http.metrics import ServiceExposition
+from loghub_service.http.responses import ResponsesInFlight, Send, send_response
 from loghub_service.messages import ServiceResponse, error_response
 from loghub_service.ports import Random, usage_of
 from loghub_service.settings import Limits

@@ -5,8 +5,9 @@ head or trailer, with many requests at once, or with a response that it does not
 set while no request is in progress, and arriving bytes do not move it, unless they begin or complete a
 request. `loghub_service.http.body` limits bodies, and `loghub_service.http.app` limits the size of responses.
 
-A PutLogs that arrives in one piece while no other request is in progress need not be parsed by uvicorn
-(`loghub_service.http.direct_put_logs`). To everything else it is a request in progress like any other.
+A request that arrives in one piece while no other one is in progress need not be parsed by uvicorn
+(`loghub_service.http.direct_put_logs`, `loghub_service.http.direct_calls`). To everything else it is a
+request in progress like any other.
 """
 
 import asyncio
@@ -22,7 +23,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from loghub_service.connections.listener import HttpConnection, HttpConnections
+from loghub_service.http.direct_calls import Call, DirectCalls
 from loghub_service.http.direct_put_logs import DirectPuts
+from loghub_service.http.moving_deadline import MovingDeadline
 from loghub_service.messages import ServiceResponse, response_headers
 from loghub_service.settings import Limits
 
@@ -72,6 +75,14 @@ class _DirectCycle:
     keep_alive: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """What serves requests without ASGI."""
+
+    puts: DirectPuts
+    calls: DirectCalls
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Closes the connection if a head is too long or too slow, if it is idle, or if a client reads too
     slowly."""
@@ -83,7 +94,7 @@ class BoundedProtocol(HttpToolsProtocol):
         connections: HttpConnections,
         connection: HttpConnection,
         limits: Limits,
-        direct: Callable[[], DirectPuts | None],
+        direct: Callable[[], Direct | None],
     ) -> None:
         app_state = {
             AUTHENTICATED: self.authenticated,
@@ -101,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # received: of the head, and since the last bytes of the body
         self._parsed_bytes = 0  # of the head and trailers that were parsed
         self._body_bytes = 0  # among the bytes that were received last
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline = MovingDeadline(self.loop, self._expire)
         self._response_deadline: asyncio.TimerHandle | None = None
         self._response_complete = True
         self._unanswered: deque[RequestResponseCycle] = deque()  # in the order of the requests
@@ -115,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._connection.evicted:  # while it was being opened
             transport.abort()
             return
-        self._expect(self._limits.head_timeout_s)
+        self._deadline.expect(self._limits.head_timeout_s)
 
     def authenticated(self, key_id: str) -> bool:
         """The request in progress was signed with this key. False if the key has too many in progress."""
@@ -138,7 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connection.parked = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_deadline()
+        self._deadline.close()
         self._end_response()
         self._connections.forget(self._connection)
         for cycle in self._unanswered:  # uvicorn lets only the last one know
@@ -146,30 +157,19 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         super().connection_lost(exc)
 
-    def _expect(self, seconds: float) -> None:
-        """Close the connection unless this is called again, or a request begins, within this time."""
-        self._end_deadline()
-        self._deadline = self.loop.call_later(seconds, self._expire)
-
     def _expire(self) -> None:
         # A client without a key gets no time to take leave; TLS would allow it some. Closing waits until the
         # client has read what was written, which it may never do.
         if self._connection.key_id and not self.transport.is_closing():
             self.transport.close()
-            self._expect(self._limits.linger_s)
+            self._deadline.expect(self._limits.linger_s)
         else:
             self.transport.abort()
-
-    def _end_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     # Requests
 
     def data_received(self, data: bytes) -> None:
-        direct = self._direct()
-        if direct is not None and not self._is_occupied() and self._begin_direct(direct, data):
+        if self._begin_direct(data):
             return
         self._body_bytes = 0
         super().data_received(data)
@@ -186,7 +186,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._head_bytes = self._parsed_bytes = 0
-        self._expect(self._limits.head_timeout_s)
+        self._deadline.expect(self._limits.head_timeout_s)
 
     def on_url(self, url: bytes) -> None:
         self._parsed_bytes += len(url)
@@ -204,7 +204,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise TooMuch
 
     def on_headers_complete(self) -> None:
-        self._end_deadline()
+        self._deadline.end()
         self._in_head = False
         self._in_body = True
         self._connection.busy = True
@@ -237,34 +237,66 @@ class BoundedProtocol(HttpToolsProtocol):
         is_answering = self.cycle is not None and not self.cycle.response_complete
         return is_reading or is_answering or self.flow.write_paused or self.transport.is_closing()
 
-    def _begin_direct(self, direct: DirectPuts, data: bytes) -> bool:
-        request = direct.read(data)
+    def _begin_direct(self, data: bytes) -> bool:
+        direct = self._direct()
+        if direct is None or self._is_occupied():
+            return False
+        return self._begin_put(direct.puts, data) or self._begin_call(direct.calls, data)
+
+    def _begin_put(self, puts: DirectPuts, data: bytes) -> bool:
+        request = puts.read(data)
         if request is None:
             return False
         cycle = _DirectCycle()
-        if not direct.begin(request, self.authenticated, partial(self._answer, cycle)):
+        if not puts.begin(request, self.authenticated, partial(self._answer, cycle)):
             return False
-        self._end_deadline()
-        self._unset_keepalive_if_required()
+        self._occupy(cycle)
+        return True
+
+    def _begin_call(self, calls: DirectCalls, data: bytes) -> bool:
+        call = calls.begin(data, self.authenticated)
+        if call is None:
+            return False
+        if isinstance(call.outcome, ServiceResponse):
+            self._write(*calls.finish(call), keep_alive=True)
+            self.server_state.total_requests += 1
+            self._response_complete = True
+            self._expect_request()
+        else:
+            cycle = _DirectCycle()
+            call.outcome.add_done_callback(partial(self._finish_call, cycle, calls, call))
+            self._occupy(cycle)
+        return True
+
+    def _finish_call(
+        self, cycle: _DirectCycle, calls: DirectCalls, call: Call, outcome: "asyncio.Future[ServiceResponse]"
+    ) -> None:
+        if not outcome.cancelled():  # the event loop ends
+            self._answer(cycle, *calls.finish(call))
+
+    def _occupy(self, cycle: _DirectCycle) -> None:
+        self._deadline.end()
         self._connection.busy = True
         self.cycle = cast("RequestResponseCycle", cycle)
         self._unanswered.append(self.cycle)
-        return True
 
     def _answer(self, cycle: _DirectCycle, response: ServiceResponse, request_id: str) -> None:
         if cycle.disconnected:
             return
-        headers = response_headers(response, (b"x-log-requestid", request_id.encode()))
-        parts = [STATUS_LINE[response.status]]
-        for name, value in (*self.server_state.default_headers, *headers):
-            parts += (name, b": ", value, b"\r\n")
-        parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
-        parts.append(response.body)
-        self._open_transport.write(b"".join(parts))
+        self._write(response, request_id, keep_alive=cycle.keep_alive)
         cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def _write(self, response: ServiceResponse, request_id: str, *, keep_alive: bool) -> None:
+        headers = response_headers(response, (b"x-log-requestid", request_id.encode()))
+        parts = [STATUS_LINE[response.status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+        parts.append(response.body)
+        self._open_transport.write(b"".join(parts))
 
     # Responses
 
@@ -284,27 +316,35 @@ class BoundedProtocol(HttpToolsProtocol):
             self._end_response()
 
     def on_response_complete(self) -> None:
-        """Everything is written. The timer continues while the client has not read the last part."""
+        """Everything is written. The timer continues while the client has not read the last part.
+
+        As uvicorn's, without its timer of idle connections, since there is one deadline.
+        """
         more = bool(self.pipeline)
+        closing = self.transport.is_closing()  # then nothing more is served
         self._unanswered.popleft()
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if not closing:
+            self.flow.resume_reading()
+            if more:
+                self._start_asgi_task(*self.pipeline.pop())
         self._response_complete = True
         if not self.flow.write_paused:
             self._end_response()
         self._note_waiting()  # of the next request, a part may be missing
-        closing = self.transport.is_closing()  # then nothing more is served
         if more and not closing:
             return
         self._connection.busy = False
         if closing:
-            self._expect(self._limits.response_timeout_s)
+            self._deadline.expect(self._limits.response_timeout_s)
         elif self._in_body:  # discarded as it comes, so that the client can read why it was refused
-            self._expect(self._limits.linger_s)
+            self._deadline.expect(self._limits.linger_s)
         elif not self._in_head:
             self._expect_request()
 
     def _expect_request(self) -> None:
-        self._expect(self.timeout_keep_alive if self._connection.key_id else self._limits.head_timeout_s)
+        kept_s, head_s = self.timeout_keep_alive, self._limits.head_timeout_s
+        self._deadline.expect(kept_s if self._connection.key_id else min(kept_s, head_s))
 
     def _end_response(self) -> None:
         if self._response_deadline is not None:

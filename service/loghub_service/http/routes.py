@@ -29,7 +29,8 @@ _GROUP = "/logstores/{ls}/consumergroups/{cg}"
 _EXTENSION = "/_loghub/v1" + _GROUP
 _SUBSCRIPTIONS = "/_loghub/v1/logstores/{ls}/subscriptions"
 _SUBSCRIPTION = _SUBSCRIPTIONS + "/{sub}"
-PUT_LOGS, _PULL_LOGS, _HEARTBEAT, EXCHANGE = "PutLogs", "PullLogs", "HeartBeat", "Exchange"
+PUT_LOGS, _PULL_LOGS, EXCHANGE = "PutLogs", "PullLogs", "Exchange"
+HEARTBEAT, UPDATE_CHECKPOINT, GET_CURSOR = "HeartBeat", "UpdateCheckPoint", "GetCursor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def _find_by_parameter(head: Head) -> RouteTarget | None:
             )
         case "POST", ("logstores", ls, "consumergroups", cg) if head.query.get("type") == "heartbeat":
             return RouteTarget(
-                name=_HEARTBEAT,
+                name=HEARTBEAT,
                 action=groups.heartbeat,
                 right=Right.READ,
                 arguments={"ls": ls, "cg": cg},
@@ -117,13 +118,13 @@ _ROUTES = (
     _route(_READ, "POST", "/logstores/{ls}/logs", logstores.refuse_query, "GetLogs"),
     _route(_READ, "GET", "/logstores/{ls}/index", logstores.get_index, "GetIndex"),
     _route(_READ, "GET", "/logstores/{ls}/shards", shards.list_shards, "ListShards"),
-    _route(_READ, "GET", "/logstores/{ls}/shards/{shard}", logs.get_shard, "GetCursor"),
+    _route(_READ, "GET", "/logstores/{ls}/shards/{shard}", logs.get_shard, GET_CURSOR),
     _route(_ADMIN, "POST", "/logstores/{ls}/shards/{shard}", shards.change_shard, "SplitOrMergeShard"),
     _route(_ADMIN, "DELETE", "/logstores/{ls}/shards/{shard}", shards.delete_shard, "DeleteShard"),
     _route(_READ, "GET", "/logstores/{ls}/consumergroups", groups.list_groups, "ListConsumerGroup"),
     _route(_READ, "POST", "/logstores/{ls}/consumergroups", groups.create_group, "CreateConsumerGroup"),
     _route(_READ, "GET", _GROUP, groups.get_checkpoints, "GetCheckPoint"),
-    _route(_READ, "POST", _GROUP, groups.update_checkpoint, "UpdateCheckPoint"),
+    _route(_READ, "POST", _GROUP, groups.update_checkpoint, UPDATE_CHECKPOINT),
     _route(_READ, "PUT", _GROUP, groups.update_group, "UpdateConsumerGroup"),
     _route(_ADMIN, "DELETE", _GROUP, groups.delete_group, "DeleteConsumerGroup"),
     _route(_READ, "GET", _EXTENSION, extensions.group_status, "GetGroupStatus"),
@@ -155,7 +156,7 @@ def _find_by_path(head: Head) -> RouteTarget | None:
     return None
 
 
-NAMES = frozenset({PUT_LOGS, _PULL_LOGS, _HEARTBEAT, *(route.target.name for route in _ROUTES)})
+NAMES = frozenset({PUT_LOGS, _PULL_LOGS, HEARTBEAT, *(route.target.name for route in _ROUTES)})
 
 # Served without Host rules and without authentication.
 OPEN: dict[tuple[str, str], Callable[[Engine], Awaitable[ServiceResponse]]] = {

@@ -19,8 +19,7 @@ import uvicorn
 from loghub_service.access_keys import FindKey, file_stamps
 from loghub_service.connections.listener import HttpConnection, HttpConnections, SocketListener
 from loghub_service.errors import ServiceFault
-from loghub_service.http.direct_put_logs import DirectPuts
-from loghub_service.http.protocol import BoundedProtocol
+from loghub_service.http.protocol import BoundedProtocol, Direct
 from loghub_service.settings import Limits
 
 
@@ -87,7 +86,7 @@ class HttpServer(uvicorn.Server):
     """Serves an ASGI application on a listening socket, which it closes at the end.
 
     It leaves signals to the process, which closes its storage before it exits. ``on_started`` is called once
-    connections are accepted. ``direct`` serves PutLogs without the application, from the time that it is set.
+    connections are accepted. ``direct`` serves requests without the application, once it is set.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class HttpServer(uvicorn.Server):
         self._limits = limits
         self._tls = tls
         self._on_started = on_started
-        self.direct: DirectPuts | None = None
+        self.direct: Direct | None = None
         self._listener: SocketListener | None = None
 
     @contextmanager

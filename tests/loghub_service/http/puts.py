@@ -1,15 +1,18 @@
-"""PutLogs requests as bytes, and a server of an engine in this process that takes them."""
+"""Requests as bytes, and a server of an engine in this process that takes them."""
 
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import pytest
+from hypothesis import strategies as st
 
 from loghub.wire import compression
 from loghub.wire.compression import Compression
@@ -17,9 +20,12 @@ from loghub_service.access_keys import AccessKey, Right
 from loghub_service.connections.listener import HttpConnection
 from loghub_service.engine import Engine
 from loghub_service.http.app import Application
-from loghub_service.http.direct_put_logs import Answer, DirectPuts
-from loghub_service.http.protocol import BoundedProtocol
+from loghub_service.http.auth import authenticate
+from loghub_service.http.direct_calls import Call
+from loghub_service.http.direct_put_logs import Answer
+from loghub_service.http.protocol import BoundedProtocol, Direct
 from loghub_service.http.server import HttpServer
+from loghub_service.messages import Head
 from loghub_service.settings import Limits
 from tests.loghub_service.inprocess import KEY, InProcess, in_process
 from tests.loghub_service.rawclient import group_of, signed_headers
@@ -33,6 +39,7 @@ KEYS = {
     for key in (
         AccessKey(key_id=KEY.access_key_id, secret=KEY.access_key_secret),
         AccessKey(key_id="reader", secret=KEY.access_key_secret, rights=frozenset({Right.READ})),
+        AccessKey(key_id="writer", secret=KEY.access_key_secret, rights=frozenset({Right.WRITE})),
         AccessKey(key_id="elsewhere", secret=KEY.access_key_secret, projects=frozenset({"other"})),
         AccessKey(key_id="old", secret=KEY.access_key_secret, expires_unix_s=NOW_S - 1),
         AccessKey(key_id="sts", secret=KEY.access_key_secret, security_token="token"),
@@ -54,34 +61,53 @@ def put(
     if body is None:
         body = compression.compress(group, Compression.LZ4)
     usual = {
-        "Host": "demo.127.0.0.1",
         "Content-Type": "application/x-protobuf",
         "x-log-bodyrawsize": str(len(group)),
         "x-log-compresstype": "lz4",
     }
-    parameters = dict(pair.split("=") for pair in query.split("&") if pair)
-    sent = signed_headers(
-        "POST", path, parameters, body=body, headers=usual | (headers or {}), key=KEY, unix_s=NOW_S
-    )
+    return signed("POST", path, query, body=body, headers=usual | (headers or {}), end=end)
+
+
+def signed(
+    method: str,
+    path: str,
+    query: str,
+    *,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    end: str = "",
+) -> bytes:
+    """Any request; ``headers`` are signed, while ``end`` follows the signed head."""
+    parameters = dict(unquote(pair).split("=") for pair in query.split("&") if pair)
+    usual = {"Host": "demo.127.0.0.1"} | (headers or {})
+    sent = signed_headers(method, path, parameters, body=body, headers=usual, key=KEY, unix_s=NOW_S)
     target = f"{path}?{query}" if query else path
-    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
     return ("\r\n".join(lines) + f"\r\n{end}\r\n").encode() + body
 
 
-@dataclass(slots=True)
 class Counted:
-    """Counts the requests that are served without ASGI."""
+    """Counts the requests that are served without ASGI: PutLogs, and all others."""
 
-    puts: DirectPuts
-    accepted: int = 0
+    def __init__(self, direct: Direct) -> None:
+        self._direct = direct
+        self.accepted = self.calls = 0
 
-    def read(self, data: bytes) -> Any:
-        return self.puts.read(data)
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        begin_put, begin_call = self._direct.puts.begin, self._direct.calls.begin
 
-    def begin(self, request: Any, authenticated: Any, answer: Answer) -> bool:
-        is_accepted = self.puts.begin(request, authenticated, answer)
-        self.accepted += is_accepted
-        return is_accepted
+        def put(request: Any, authenticated: Any, answer: Answer) -> bool:
+            is_accepted = begin_put(request, authenticated, answer)
+            self.accepted += is_accepted
+            return is_accepted
+
+        def call(data: bytes, authenticated: Any) -> Call | None:
+            accepted = begin_call(data, authenticated)
+            self.calls += accepted is not None
+            return accepted
+
+        patch.setattr(self._direct.puts, "begin", put)
+        patch.setattr(self._direct.calls, "begin", call)
 
 
 @dataclass(slots=True)
@@ -101,7 +127,7 @@ class PutServer:
         return self.service.engine
 
     def directly(self, is_direct: bool) -> None:
-        self.server.direct = self.counted if is_direct else None  # type: ignore[assignment]
+        self.server.direct = self.app.direct if is_direct else None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -187,6 +213,7 @@ async def put_server(
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BoundedProtocol, "data_received", data_received)
+            running.counted.install(patch)
             serving = asyncio.create_task(server.serve())
             try:
                 await running.until(lambda: server.started)
@@ -198,18 +225,101 @@ async def put_server(
                 await serving
 
 
-class HeldAppends:
-    """Appends of an engine, none of which is done before the test says so."""
+class HeldFutures:
+    """What a method returns instead, so that nothing is done before the test says so."""
 
-    def __init__(self, engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.begun: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
-        patch.setattr(engine, "append", self._append)
 
-    def _append(self, *_: object, **__: object) -> "asyncio.Future[int]":
-        appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.begun.put_nowait(appended)
-        return appended
+    def begin(self, *_: object, **__: object) -> "asyncio.Future[int]":
+        held: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.begun.put_nowait(held)
+        return held
 
     async def next(self) -> "asyncio.Future[int]":
         async with asyncio.timeout(GUARD_S):
             return await self.begun.get()
+
+
+@contextmanager
+def held_appends(engine: Engine) -> Iterator[HeldFutures]:
+    with pytest.MonkeyPatch.context() as patch:
+        held = HeldFutures()
+        patch.setattr(engine, "append", held.begin)
+        yield held
+
+
+@contextmanager
+def held_steps(engine: Engine) -> Iterator[HeldFutures]:
+    """Commits of steps of groups."""
+    with pytest.MonkeyPatch.context() as patch:
+        held = HeldFutures()
+        patch.setattr(engine.groups._batches, "submit", held.begin)
+        yield held
+
+
+class Parsed:
+    """What uvicorn's parser finds in bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.url, self.body, self.complete = b"", b"", 0
+        self.headers: list[tuple[str, str]] = []
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.complete += 1
+
+    @property
+    def head(self) -> Head:
+        url = httptools.parse_url(self.url)
+        path = url.path.decode()
+        return Head(
+            method=self.parser.get_method().decode(),
+            path=path,
+            parts=tuple(path.split("/")[1:]),
+            query=dict(pair.split("=") for pair in (url.query or b"").decode().split("&") if pair),
+            headers=dict(self.headers),
+            project=None,
+        )
+
+    @property
+    def is_signed(self) -> bool:
+        """With the secret of the tests, and is one whole request on a connection that stays."""
+        is_one = (self.complete, self.parser.should_keep_alive()) == (1, True)
+        has_one_of_each = len(self.headers) == len(self.head.headers)
+        signer = authenticate(self.head, _key_named, now_s=NOW_S)
+        return is_one and has_one_of_each and bool(signer.key_id)
+
+
+def _key_named(key_id: str) -> AccessKey:
+    return AccessKey(key_id=key_id, secret=KEY.access_key_secret)
+
+
+def changed(requests: Iterable[bytes]) -> st.SearchStrategy[bytes]:
+    """One of the requests, with a few bytes of its head changed, cut out or put in."""
+    odd = st.sampled_from(
+        [b"\r\n", b"\r", b"\n", b" ", b"\t", b":", b"?", b"%", b"&", b"=", b"\0", b"\xe9", b"A", b"1", b""]
+    )
+    choices = list(requests)
+
+    @st.composite
+    def request(draw: st.DrawFn) -> bytes:
+        chosen = draw(st.sampled_from(choices))
+        head = bytearray(chosen[: chosen.index(b"\r\n\r\n") + 4])
+        rest = chosen[len(head) :]
+        for _ in range(draw(st.integers(0, 2))):
+            at = draw(st.integers(0, len(head)))
+            head[at : at + draw(st.integers(0, 2))] = draw(odd)
+        return bytes(head) + rest
+
+    return request()

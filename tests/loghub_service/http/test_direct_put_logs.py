@@ -6,26 +6,22 @@ import hashlib
 import os
 from pathlib import Path
 
-import httptools
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from loghub.wire import compression, native, signing
 from loghub.wire.compression import Compression
-from loghub_service.access_keys import AccessKey
-from loghub_service.http.auth import authenticate
 from loghub_service.http.routes import PUT_LOGS, find
-from loghub_service.messages import Head
 from loghub_service.settings import Limits
 from loghub_service.storage.group_commit import StorageFailed
 from tests.loghub_service.http.puts import (
     GROUP,
     GUARD_S,
-    NOW_S,
-    HeldAppends,
+    Parsed,
     PutServer,
     answered,
+    changed,
+    held_appends,
     put,
     put_server,
 )
@@ -175,86 +171,78 @@ def test_a_put_in_two_pieces_or_behind_another_one_is_left_to_the_application(tm
 ERRORS = (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageFailed("gone"), OSError(errno.EIO, "odd"))
 
 
-def test_a_failed_commit_has_the_same_answer_without_asgi(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_commit_has_the_same_answer_without_asgi(tmp_path: Path) -> None:
     async def main() -> None:
         async with put_server(tmp_path / "d") as running:
-            held = HeldAppends(running.engine, monkeypatch)
-            for error in ERRORS:
-                answers = []
-                for is_direct in (False, True):
-                    running.directly(is_direct)
-                    answer = asyncio.create_task(running.exchange(put()))
-                    (await held.next()).set_exception(error)
-                    answers.append(await answer)
-                assert answers[0] == answers[1]
-                assert answers[0].startswith((b"HTTP/1.1 503", b"HTTP/1.1 500"))
-            assert running.counted.accepted == len(ERRORS) * native.is_installed
-            assert running.memory_in_use == 0
+            with held_appends(running.engine) as held:
+                for error in ERRORS:
+                    answers = []
+                    for is_direct in (False, True):
+                        running.directly(is_direct)
+                        answer = asyncio.create_task(running.exchange(put()))
+                        (await held.next()).set_exception(error)
+                        answers.append(await answer)
+                    assert answers[0] == answers[1]
+                    assert answers[0].startswith((b"HTTP/1.1 503", b"HTTP/1.1 500"))
+                assert running.counted.accepted == len(ERRORS) * native.is_installed
+                assert running.memory_in_use == 0
 
     asyncio.run(main())
 
 
-def test_a_put_in_progress_counts_and_is_followed_by_the_next_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_in_progress_counts_and_is_followed_by_the_next_request(tmp_path: Path) -> None:
     async def main() -> None:
         async with put_server(tmp_path / "d") as running:
-            held = HeldAppends(running.engine, monkeypatch)
-            reader, writer = await running.connect()
-            writer.write(put())
-            first = await held.next()
-            assert running.memory_in_use == len(BODY) + len(GROUP)
-            assert not running.connection.may_go
-            await running.deliver(writer, put())
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert held.begun.empty()
-            first.set_result(1)
-            assert await answered(reader) == ACCEPTED
-            (await held.next()).set_result(2)
-            assert await answered(reader) == ACCEPTED
-            assert b'"status"' in await answered(reader)
-            assert running.connection.may_go
-            assert running.counted.accepted == native.is_installed
+            with held_appends(running.engine) as held:
+                reader, writer = await running.connect()
+                writer.write(put())
+                first = await held.next()
+                assert running.memory_in_use == len(BODY) + len(GROUP)
+                assert not running.connection.may_go
+                await running.deliver(writer, put())
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert held.begun.empty()
+                first.set_result(1)
+                assert await answered(reader) == ACCEPTED
+                (await held.next()).set_result(2)
+                assert await answered(reader) == ACCEPTED
+                assert b'"status"' in await answered(reader)
+                assert running.connection.may_go
+                assert running.counted.accepted == native.is_installed
 
     asyncio.run(main())
 
 
-def test_a_client_that_leaves_before_the_answer_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_leaves_before_the_answer_leaves_nothing_behind(tmp_path: Path) -> None:
     async def main() -> None:
         async with put_server(tmp_path / "d") as running:
-            held = HeldAppends(running.engine, monkeypatch)
-            _, writer = await running.connect()
-            writer.write(put())
-            appended = await held.next()
-            writer.transport.abort()
-            await running.until(lambda: not running.server.server_state.connections)
-            appended.set_result(1)
-            await running.until(lambda: running.memory_in_use == 0)
-            assert running.server.connections.authenticated_count == 0
+            with held_appends(running.engine) as held:
+                _, writer = await running.connect()
+                writer.write(put())
+                appended = await held.next()
+                writer.transport.abort()
+                await running.until(lambda: not running.server.server_state.connections)
+                appended.set_result(1)
+                await running.until(lambda: running.memory_in_use == 0)
+                assert running.server.connections.authenticated_count == 0
 
     asyncio.run(main())
 
 
-def test_a_server_that_stops_answers_a_put_in_progress_and_closes_its_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_stops_answers_a_put_in_progress_and_closes_its_connection(tmp_path: Path) -> None:
     async def main() -> None:
         async with put_server(tmp_path / "d") as running:
-            held = HeldAppends(running.engine, monkeypatch)
-            reader, writer = await running.connect()
-            writer.write(put())
-            appended = await held.next()
-            running.server.should_exit = True
-            await running.until(lambda: running.is_stopping)
-            appended.set_result(1)
-            closing = ACCEPTED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-            assert await answered(reader) == closing
-            assert all(one.transport.is_closing() for one in running.server.server_state.connections)
-            assert await reader.read() == b""
+            with held_appends(running.engine) as held:
+                reader, writer = await running.connect()
+                writer.write(put())
+                appended = await held.next()
+                running.server.should_exit = True
+                await running.until(lambda: running.is_stopping)
+                appended.set_result(1)
+                closing = ACCEPTED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+                assert await answered(reader) == closing
+                assert all(one.transport.is_closing() for one in running.server.server_state.connections)
+                assert await reader.read() == b""
 
     asyncio.run(main())
 
@@ -306,70 +294,19 @@ def test_a_put_beyond_the_budget_of_memory_or_to_a_shard_that_is_sealed_is_left_
     asyncio.run(main())
 
 
-class Parsed:
-    """What uvicorn's parser finds in bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.url, self.body, self.complete = b"", b"", 0
-        self.headers: list[tuple[str, str]] = []
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.feed_data(data)
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.complete += 1
-
-
-@st.composite
-def changed_requests(draw: st.DrawFn) -> bytes:
-    """A usual request, with a few bytes of its head changed, cut out or put in."""
-    request = draw(st.sampled_from(list(USUAL.values())))
-    head = bytearray(request[: request.index(b"\r\n\r\n") + 4])
-    rest = request[len(head) :]
-    odd = st.sampled_from(
-        [b"\r\n", b"\r", b"\n", b" ", b"\t", b":", b"?", b"%", b"\0", b"\xe9", b"A", b"1", b""]
-    )
-    for _ in range(draw(st.integers(0, 2))):
-        at = draw(st.integers(0, len(head)))
-        head[at : at + draw(st.integers(0, 2))] = draw(odd)
-    return bytes(head) + rest
-
-
-@given(changed_requests())
+@given(changed(USUAL.values()))
 def test_no_request_is_read_otherwise_than_by_the_parser_and_the_check_of_signatures(data: bytes) -> None:
     found = native.put_request(data, 100, 16 << 10)
     stored = None if found is None else found.stored(KEY.access_key_secret, 1000)
     if found is None or stored is None:
         return
     parsed = Parsed(data)
-    headers = dict(parsed.headers)
-    url = httptools.parse_url(parsed.url)
-    query = dict(pair.split("=") for pair in (url.query or b"").decode().split("&") if pair)
-    path = url.path.decode()
-    head = Head(
-        method=parsed.parser.get_method().decode(),
-        path=path,
-        parts=tuple(path.split("/")[1:]),
-        query=query,
-        headers=headers,
-        project=None,
-    )
-    key = AccessKey(key_id=KEY.access_key_id, secret=KEY.access_key_secret)
-    assert authenticate(head, {key.key_id: key}.get, now_s=NOW_S) is key
+    assert parsed.is_signed
+    head, headers = parsed.head, parsed.head.headers
     target = find(head)
     assert target is not None
     assert (target.name, target.arguments) == (PUT_LOGS, {"ls": found.logstore})
     assert (found.host, found.date) == (headers["host"], headers["date"])
-    assert {"key": found.hash_key} == (query or {"key": None})
-    assert (parsed.complete, parsed.parser.should_keep_alive()) == (1, True)
-    assert len(headers) == len(parsed.headers)
+    assert {"key": found.hash_key} == (head.query or {"key": None})
     assert hashlib.md5(parsed.body, usedforsecurity=False).hexdigest() == headers["content-md5"].lower()
     assert (found.body_bytes, found.raw_size) == (len(parsed.body), int(headers["x-log-bodyrawsize"]))
