@@ -1,0 +1,212 @@
+"""Shards that are split and merged while unmodified Pulsar clients write and read."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from loghub.domain.subscription import SubscriptionState, SubscriptionType
+from loghub.wire.subscriptions import SubscriptionSpec
+from tests.compat.pulsar.client_programs import LANGUAGES
+from tests.compat.pulsar.clients import Consumer, Message, Producer, Sent
+from tests.compat.pulsar.places import Place, ServicePlace
+from tests.compat.pulsar.test_pulsar_types import KeyOrder
+
+pytestmark = pytest.mark.long
+KEYS = 7
+AT_ONCE = 40  # messages of a command to send
+BACKLOG = 300  # nobody writes while so many are not acknowledged
+# Shard 0 becomes 1 and 2, and these become 3. What is sent to partition 0 goes to 1 and then to 3.
+PARENTS = {1: (0,), 2: (0,), 3: (1, 2)}
+SUBSCRIPTION = "s"
+# The producer that writes to a partition. What another writes to the topic moves to another partition as
+# their number grows, and its library keeps no order then.
+ORDERED = "one"
+KINDS = {
+    "Exclusive": SubscriptionType.EXCLUSIVE,
+    "Failover": SubscriptionType.FAILOVER,
+    "Shared": SubscriptionType.SHARED,
+    "Key_Shared": SubscriptionType.KEY_SHARED,
+}
+
+
+@dataclass
+class Written:
+    """A producer that writes on and on. Its keys have its name, and its values are numbers."""
+
+    producer: Producer
+    name: str
+    messages: int = 0
+    running: list[int] = field(default_factory=list)
+
+    def write(self) -> None:
+        numbers = range(self.messages, self.messages + AT_ONCE)
+        rows = [{"key": f"{self.name}{number % KEYS}", "value": str(number)} for number in numbers]
+        self.running.append(self.producer.begin(*rows))
+        self.messages += AT_ONCE
+
+    def end(self) -> None:
+        """Every message was stored."""
+        for command in self.running:
+            assert all(isinstance(one, Sent) for one in self.producer.sent(command))
+
+    @property
+    def names(self) -> set[tuple[str, int]]:
+        return {(f"{self.name}{number % KEYS}", number) for number in range(self.messages)}
+
+
+@dataclass
+class Read:
+    """What the members have got, in the order in which they told it, and what they acknowledged."""
+
+    kind: str
+    is_in_order: bool
+    order: KeyOrder = field(default_factory=KeyOrder)
+    acked: dict[tuple[str, int], Consumer] = field(default_factory=dict)
+    open: dict[int, set[tuple[str, int]]] = field(default_factory=dict)  # of each partition
+    started: set[int] = field(default_factory=set)  # the partitions of which something came
+    last: dict[int | None, int] = field(default_factory=dict)  # of a partition, or of all
+    seen: set[tuple[str, int]] = field(default_factory=set)
+
+    def received(self, member: Consumer, message: Message) -> None:
+        name, shard = _name(message), message.partition
+        if name in self.acked:  # only where another has become active, with messages at both
+            assert self.kind == "Failover", f"{name} came again"
+            assert self.acked[name] is not member, f"{name} came again"
+        self.started.add(shard)
+        self.open.setdefault(shard, set()).add(name)
+        if self.is_in_order:
+            waiting = {parent: self.open[parent] for parent in _ancestors(shard) if self.open.get(parent)}
+            assert not waiting, f"{name} came from shard {shard} before the end of {waiting}"
+            late = {child for child in self.started if shard in _ancestors(child)}
+            assert not late, f"{name} came from shard {shard} after something of {late}"
+        if self.kind != "Shared" and name not in self.seen and name[0].startswith(ORDERED):
+            self._check_order(member, message)
+        self.seen.add(name)
+
+    def _check_order(self, member: Consumer, message: Message) -> None:
+        if self.kind == "Key_Shared":
+            self.order.received(member.name, self._ordered(message))
+        else:
+            where = None if self.is_in_order else message.partition
+            last, number = self.last.get(where, -1), int(str(message.value))
+            assert number > last, f"{number} came after {last}"
+            self.last[where] = number
+
+    def _ordered(self, message: Message) -> Message:
+        """Where children do not wait, a key has an order in each shard."""
+        if self.is_in_order:
+            return message
+        return dataclasses.replace(message, key=f"{message.key} in {message.partition}")
+
+    def acknowledged(self, member: Consumer, message: Message) -> None:
+        self.acked[_name(message)] = member
+        self.open[message.partition].discard(_name(message))
+        self.order.acknowledged(self._ordered(message))
+
+
+def _name(message: Message) -> tuple[str, int]:
+    return str(message.key), int(str(message.value))
+
+
+def _ancestors(shard: int) -> set[int]:
+    parents = PARENTS.get(shard, ())
+    return {*parents, *(one for parent in parents for one in _ancestors(parent))}
+
+
+def _rows() -> list[object]:
+    rows = []
+    for kind in KINDS:
+        for languages in (*((one,) for one in LANGUAGES), LANGUAGES):
+            for usual in (True, False) if languages == ("go",) and kind != "Shared" else (True,):
+                is_chosen = (kind, languages, usual) == ("Key_Shared", ("go",), True)
+                marks = [] if is_chosen else [pytest.mark.deep(minutes=1)]
+                name = f"{kind}-{'-'.join(languages)}{'' if usual else '-the other order'}"
+                rows.append(pytest.param(kind, languages, usual, id=name, marks=marks))
+    return rows
+
+
+@pytest.mark.parametrize("shared_place", ["service"], indirect=True)  # a Pulsar broker has no splits
+@pytest.mark.parametrize(("kind", "languages", "usual"), _rows())
+def test_a_split_and_a_merge_under_load(
+    place: Place, kind: str, languages: Sequence[str], usual: bool
+) -> None:
+    """Nothing is lost, nothing comes again after it was acknowledged, and children come after their parents,
+    unless the subscription does not want that. One producer writes to partition 0, one to the topic.
+    Consumers begin with the latest message, which is older than the children. Python's library looks for new
+    partitions every minute only."""
+    assert isinstance(place, ServicePlace)
+    topic = place.topic()
+    logstore = topic.removesuffix(place.suffix)
+    spec = SubscriptionSpec(type=KINDS[kind], in_order=usual, start="end")
+    place.http.create_subscription(logstore, SUBSCRIPTION, spec)
+    clients = [place.client(language) for language in languages]
+    number_of = count()
+
+    def joined() -> Consumer:
+        number = next(number_of)
+        options = {"type": kind, "name": f"c{number}", "earliest": False, "indexAck": True, "queue": 20}
+        return clients[number % len(clients)].consumer(topic, SUBSCRIPTION, discoveryS=1, **options)
+
+    members = [joined() for _ in range(1 if kind == "Exclusive" else max(2, len(languages)))]
+    writers = [
+        Written(clients[0].producer(place.partition(topic=topic), batch=10, delayMs=1), ORDERED),
+        Written(clients[-1].producer(topic, batch=10, delayMs=1, discoveryS=1), "all"),
+    ]
+    read = Read(kind, usual and kind != "Shared")
+
+    held: dict[int, tuple[Consumer, Message]] = {}  # a message of each shard that is to be split or merged
+
+    def read_once(hold: int | None = None) -> None:
+        for member in members:
+            messages = member.receive_within(50, most=50)
+            for message in messages:
+                read.received(member, message)
+            for message in messages:
+                if message.partition == hold and hold not in held:
+                    held[hold] = member, message
+            messages = [one for one in messages if all(one is not message for _, message in held.values())]
+            if messages:
+                member.ack(*messages)
+            for message in messages:
+                read.acknowledged(member, message)
+
+    def read_and_write(until: Callable[[], bool], hold: int | None = None) -> None:
+        while not until():
+            if sum(writer.messages for writer in writers) - len(read.acked) < BACKLOG:
+                for writer in writers:
+                    writer.write()
+            read_once(hold)
+
+    def is_held_back(shard: int) -> bool:
+        """Whether a consumer has it, and it waits for the message that is held."""
+        found = place.http.subscription_status(logstore, SUBSCRIPTION).shards
+        return any(
+            one.shard == shard and one.state is SubscriptionState.WAITS_FOR_PARENT and one.consumers
+            for one in found
+        )
+
+    def replace_shard(parent: int, child: int, action: Callable[[str, int], object]) -> None:
+        read_and_write(lambda: parent in held, hold=parent)
+        action(logstore, parent)
+        if read.is_in_order:
+            read_and_write(lambda: is_held_back(child))
+        else:
+            read_and_write(lambda: child in read.started)
+        member, message = held[parent]
+        member.ack(message)
+        read.acknowledged(member, message)
+        read_and_write(lambda: child in read.started)
+
+    replace_shard(0, 1, place.http.split_shard)
+    if len(members) > 1:
+        members.pop(0).close()
+        members.append(joined())
+    replace_shard(1, 3, place.http.merge_shards)
+    sent = set().union(*(writer.names for writer in writers))
+    while read.acked.keys() != sent:
+        read_once()
+    for writer in writers:
+        writer.end()
