@@ -59,7 +59,7 @@ class Written:
 
 @dataclass
 class Read:
-    """What the members have got, in the order in which they told it, and what they acknowledged."""
+    """What the members have got, in the order in which they reported it, and what they acknowledged."""
 
     kind: str
     is_in_order: bool
@@ -128,84 +128,95 @@ def _rows() -> list[object]:
     return rows
 
 
+class Load:
+    """Producers that write, and members of a subscription that read, while shards are replaced. One producer
+    writes to partition 0, one to the topic. The members begin with the latest message, which is older than
+    the shards that are born."""
+
+    def __init__(self, place: ServicePlace, kind: str, languages: Sequence[str], *, in_order: bool) -> None:
+        self.http, self.kind = place.http, kind
+        self.topic = place.topic()
+        self.logstore = self.topic.removesuffix(place.suffix)
+        spec = SubscriptionSpec(type=KINDS[kind], in_order=in_order, start="end")
+        self.http.create_subscription(self.logstore, SUBSCRIPTION, spec)
+        self.read = Read(kind, in_order)
+        self._clients = [place.client(language) for language in languages]
+        self._numbers = count()
+        self.members = [self._joined() for _ in range(1 if kind == "Exclusive" else max(2, len(languages)))]
+        partition = self._clients[0].producer(place.partition(topic=self.topic), batch=10, delayMs=1)
+        whole = self._clients[-1].producer(self.topic, batch=10, delayMs=1, discoveryS=1)
+        self.writers = [Written(partition, ORDERED), Written(whole, "all")]
+        self._held: dict[int, tuple[Consumer, Message]] = {}  # a message of each shard that is replaced
+
+    def _joined(self) -> Consumer:
+        number = next(self._numbers)
+        options = {"type": self.kind, "name": f"c{number}", "earliest": False, "indexAck": True, "queue": 20}
+        client = self._clients[number % len(self._clients)]
+        return client.consumer(self.topic, SUBSCRIPTION, discoveryS=1, **options)
+
+    def exchange_a_member(self) -> None:
+        if len(self.members) > 1:
+            self.members.pop(0).close()
+            self.members.append(self._joined())
+
+    def read_once(self, hold: int | None = None) -> None:
+        """``hold``: keep one message of this shard."""
+        for member in self.members:
+            messages = member.receive_within(50, most=50)
+            for message in messages:
+                self.read.received(member, message)
+                if message.partition == hold and hold not in self._held:
+                    self._held[hold] = member, message
+            kept = [message for _, message in self._held.values()]
+            self._acknowledge(member, *(one for one in messages if one not in kept))
+
+    def _acknowledge(self, member: Consumer, *messages: Message) -> None:
+        if messages:
+            member.ack(*messages)
+        for message in messages:
+            self.read.acknowledged(message)
+
+    def _read_and_write(self, until: Callable[[], bool], hold: int | None = None) -> None:
+        while not until():
+            if sum(writer.messages for writer in self.writers) - len(self.read.acked) < BACKLOG:
+                for writer in self.writers:
+                    writer.write()
+            self.read_once(hold)
+
+    def replace(self, parent: int, child: int, action: Callable[[str, int], object]) -> None:
+        """A message of the parent is held until a consumer has the child: it waits, or something of it has
+        come."""
+        read = self.read
+        self._read_and_write(lambda: parent in self._held, hold=parent)
+        action(self.logstore, parent)
+        self._read_and_write(lambda: self._waits(child) if read.is_in_order else child in read.started)
+        member, message = self._held[parent]
+        self._acknowledge(member, message)
+        self._read_and_write(lambda: child in read.started)
+
+    def _waits(self, shard: int) -> bool:
+        found = self.http.subscription_status(self.logstore, SUBSCRIPTION).shards
+        return any(
+            one.shard == shard and one.state is SubscriptionState.WAITS_FOR_PARENT and one.consumers
+            for one in found
+        )
+
+
 @pytest.mark.parametrize("shared_place", ["service"], indirect=True)  # a Pulsar broker has no splits
 @pytest.mark.parametrize(("kind", "languages", "in_order"), _rows())
 def test_a_split_and_a_merge_under_load(
     place: Place, kind: str, languages: Sequence[str], in_order: bool
 ) -> None:
     """Nothing is lost, nothing comes again after it was acknowledged, and children come after their parents,
-    unless the subscription does not want that. One producer writes to partition 0, one to the topic.
-    Consumers begin with the latest message, which is older than the children. Python's library looks for new
-    partitions every minute only."""
+    unless the subscription does not want that. Python's library looks for new partitions every minute
+    only."""
     assert isinstance(place, ServicePlace)
-    topic = place.topic()
-    logstore = topic.removesuffix(place.suffix)
-    spec = SubscriptionSpec(type=KINDS[kind], in_order=in_order, start="end")
-    place.http.create_subscription(logstore, SUBSCRIPTION, spec)
-    clients = [place.client(language) for language in languages]
-    number_of = count()
-
-    def joined() -> Consumer:
-        number = next(number_of)
-        options = {"type": kind, "name": f"c{number}", "earliest": False, "indexAck": True, "queue": 20}
-        return clients[number % len(clients)].consumer(topic, SUBSCRIPTION, discoveryS=1, **options)
-
-    members = [joined() for _ in range(1 if kind == "Exclusive" else max(2, len(languages)))]
-    writers = [
-        Written(clients[0].producer(place.partition(topic=topic), batch=10, delayMs=1), ORDERED),
-        Written(clients[-1].producer(topic, batch=10, delayMs=1, discoveryS=1), "all"),
-    ]
-    read = Read(kind, in_order)
-    held: dict[int, tuple[Consumer, Message]] = {}  # a message of each shard that is to be split or merged
-
-    def read_once(hold: int | None = None) -> None:
-        for member in members:
-            messages = member.receive_within(50, most=50)
-            for message in messages:
-                read.received(member, message)
-            for message in messages:
-                if message.partition == hold and hold not in held:
-                    held[hold] = member, message
-            messages = [one for one in messages if all(one is not message for _, message in held.values())]
-            if messages:
-                member.ack(*messages)
-            for message in messages:
-                read.acknowledged(message)
-
-    def read_and_write(until: Callable[[], bool], hold: int | None = None) -> None:
-        while not until():
-            if sum(writer.messages for writer in writers) - len(read.acked) < BACKLOG:
-                for writer in writers:
-                    writer.write()
-            read_once(hold)
-
-    def is_held_back(shard: int) -> bool:
-        """Whether a consumer has it, and it waits for the message that is held."""
-        found = place.http.subscription_status(logstore, SUBSCRIPTION).shards
-        return any(
-            one.shard == shard and one.state is SubscriptionState.WAITS_FOR_PARENT and one.consumers
-            for one in found
-        )
-
-    def replace_shard(parent: int, child: int, action: Callable[[str, int], object]) -> None:
-        read_and_write(lambda: parent in held, hold=parent)
-        action(logstore, parent)
-        if read.is_in_order:
-            read_and_write(lambda: is_held_back(child))
-        else:
-            read_and_write(lambda: child in read.started)
-        member, message = held[parent]
-        member.ack(message)
-        read.acknowledged(message)
-        read_and_write(lambda: child in read.started)
-
-    replace_shard(0, 1, place.http.split_shard)
-    if len(members) > 1:
-        members.pop(0).close()
-        members.append(joined())
-    replace_shard(1, 3, place.http.merge_shards)
-    sent = set().union(*(writer.names for writer in writers))
-    while read.acked != sent:
-        read_once()
-    for writer in writers:
+    load = Load(place, kind, languages, in_order=in_order)
+    load.replace(0, 1, place.http.split_shard)
+    load.exchange_a_member()
+    load.replace(1, 3, place.http.merge_shards)
+    sent = set().union(*(writer.names for writer in load.writers))
+    while load.read.acked != sent:
+        load.read_once()
+    for writer in load.writers:
         writer.end()
