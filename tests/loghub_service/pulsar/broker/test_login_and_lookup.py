@@ -79,9 +79,7 @@ def test_a_wrong_login_gets_an_error_in_words_and_the_end(tmp_path: Path, method
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(refusal_delay_s=0))
 
 
-def test_a_key_with_too_many_requests_may_try_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_with_too_many_requests_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its login is not wrong: Java's library shows AuthenticationError to its user, and ends."""
 
     async def scenario(place: PulsarPlace) -> None:
