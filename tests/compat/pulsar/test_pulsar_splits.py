@@ -146,7 +146,9 @@ class Load:
         partition = self._clients[0].producer(place.partition(topic=self.topic), batch=10, delayMs=1)
         whole = self._clients[-1].producer(self.topic, batch=10, delayMs=1, discoveryS=1)
         self.writers = [Written(partition, ORDERED), Written(whole, "all")]
-        self._held: dict[int, tuple[Consumer, Message]] = {}  # a message of each shard that is replaced
+        # A message of the shard that is replaced, as often as it came: another member may have become active.
+        self._held: tuple[str, int] | None = None
+        self._copies: list[tuple[Consumer, Message]] = []
 
     def _joined(self) -> Consumer:
         number = next(self._numbers)
@@ -165,10 +167,10 @@ class Load:
             messages = member.receive_within(50, most=50)
             for message in messages:
                 self.read.received(member, message)
-                if message.partition == hold and hold not in self._held:
-                    self._held[hold] = member, message
-            kept = [message for _, message in self._held.values()]
-            self._acknowledge(member, *(one for one in messages if one not in kept))
+                if message.partition == hold and self._held is None:
+                    self._held = _name(message)
+            self._copies += [(member, message) for message in messages if _name(message) == self._held]
+            self._acknowledge(member, *(message for message in messages if _name(message) != self._held))
 
     def _acknowledge(self, member: Consumer, *messages: Message) -> None:
         if messages:
@@ -187,11 +189,12 @@ class Load:
         """A message of the parent is held until a consumer has the child: it waits, or something of it has
         come."""
         read = self.read
-        self._read_and_write(lambda: parent in self._held, hold=parent)
+        self._read_and_write(lambda: self._held is not None, hold=parent)
         action(self.logstore, parent)
         self._read_and_write(lambda: self._waits(child) if read.is_in_order else child in read.started)
-        member, message = self._held[parent]
-        self._acknowledge(member, message)
+        for member, message in self._copies:
+            self._acknowledge(member, message)
+        self._held, self._copies = None, []
         self._read_and_write(lambda: child in read.started)
 
     def _waits(self, shard: int) -> bool:
