@@ -130,6 +130,24 @@ def test_of_two_messages_in_alternating_chunks_a_client_with_room_for_one_gives_
     assert rest == ([] if acked else ["olderolder"])
 
 
+@representative("language", LANGUAGES, "go")
+def test_a_message_whose_consumer_is_killed_between_its_chunks_is_joined_by_the_next_one(
+    place: Place, language: str
+) -> None:
+    topic, client, doomed = place.partition(), place.client(language), place.client(language, own=True)
+    first = doomed.consumer(topic, type="Shared")
+    with PulsarConnection(place.url.removeprefix("pulsar://"), place.token) as writer:
+        wanted = CommandProducer(topic=f"persistent://public/default/{topic}", producer_id=1, request_id=1)
+        writer.exchange(wanted, CommandProducerSuccess)
+        writer.exchange(chunk_of("cut", 0, producer=1), CommandSendReceipt)
+        client.producer(topic).send("between")
+        assert values(first.receive()) == ["between"]  # so it has the first chunk
+        doomed.program.kill()
+        second = client.consumer(topic, type="Shared")
+        writer.exchange(chunk_of("cut", 1, producer=1), CommandSendReceipt)
+    assert sorted(map(str, values(second.receive(2)))) == ["between", "cutcut"]
+
+
 @representative("language", LANGUAGES, "python")
 def test_a_message_that_is_too_large_is_refused_and_the_next_one_is_not(place: Place, language: str) -> None:
     topic, client = place.partition(), place.client(language)

@@ -205,7 +205,7 @@ class ClientSession:
         return Answer((bytes(4),))
 
     def _log_in(self, token: bytes) -> str:
-        """Log in, or return the reason for the refusal."""
+        """Log in, or return the reason for the refusal. Raises Disconnect if the client may try again."""
         try:
             credentials = decode_plain(token)
         except MalformedFrame as error:
@@ -217,8 +217,8 @@ class ClientSession:
                 "the login is refused: the user must be the project, and the password "
                 "accessKeyId#accessKeySecret of a key with a right in it"
             )
-        if not self._admit(login.key_id):
-            return f"access key {login.key_id!r} has too many requests in progress"
+        if not self._admit(login.key_id):  # no answer: to clients a refused login is an error of their user
+            raise Disconnect(f"access key {login.key_id!r} has too many requests in progress")
         self._login = login
         return ""
 

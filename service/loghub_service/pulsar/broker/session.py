@@ -255,10 +255,10 @@ class PulsarSession:
     async def _connect(self, command: Struct) -> None:
         if not isinstance(command, CommandConnect):
             raise PulsarDisconnect(f"{type(command).__name__} before CONNECT")
-        problem = self._log_in(command.auth_method_name or "", command.auth_data or b"")
-        if problem:
+        refusal = self._log_in(command.auth_method_name or "", command.auth_data or b"")
+        if refusal:
             await asyncio.sleep(self.broker.limits.refusal_delay_s)
-            raise PulsarDisconnect("login refused", _login_error(problem))
+            raise PulsarDisconnect("login refused", refusal)
         self._is_go = command.client_version.startswith(_GO)
         self.send(
             CommandConnected(
@@ -269,17 +269,20 @@ class PulsarSession:
             )
         )
 
-    def _log_in(self, method: str, data: bytes) -> str:
-        """Log in, or return why not."""
+    def _log_in(self, method: str, data: bytes) -> bytes:
+        """Log in, or return the error that says why not."""
         user, password = _credentials(method, data)
         login = self.broker.service.login(user, password) if user else None
         if login is None:
             self._note_refusal(method, user)
-            return _HOW_TO_LOG_IN
-        if not self._peer.admit(login.key_id):
-            return f"access key {login.key_id!r} has too many requests in progress"
+            return _login_error(_HOW_TO_LOG_IN)
+        if not self._peer.admit(login.key_id):  # clients try again after this code
+            return _connection_error(
+                ServerError.SERVICE_NOT_READY,
+                f"access key {login.key_id!r} has too many requests in progress",
+            )
         self._login = login
-        return ""
+        return b""
 
     def _authenticate_again(self, command: CommandAuthResponse) -> None:
         """The answer to a challenge must be a login with the same key in the same project."""
@@ -375,6 +378,8 @@ def _credentials(method: str, data: bytes) -> tuple[str, str]:
 
 
 def _login_error(message: str) -> bytes:
-    return encode_frame(
-        CommandError(request_id=NO_REQUEST, error=ServerError.AUTHENTICATION_ERROR, message=message)
-    )
+    return _connection_error(ServerError.AUTHENTICATION_ERROR, message)
+
+
+def _connection_error(code: ServerError, message: str) -> bytes:
+    return encode_frame(CommandError(request_id=NO_REQUEST, error=code, message=message))

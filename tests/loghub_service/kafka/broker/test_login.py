@@ -190,6 +190,22 @@ def test_the_login_needs_its_handshake(tmp_path: Path) -> None:
     run(scenario, tmp_path / "d")
 
 
+def test_a_key_with_too_many_requests_is_disconnected_without_an_error_of_its_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients connect again, while they raise SASL_AUTHENTICATION_FAILED to their user."""
+
+    async def scenario(place: Place) -> None:
+        monkeypatch.setattr(place.endpoint.connections, "authenticated", lambda *_: False)
+        client = await place.connect()
+        await client.call(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+        token = f"\0{PROJECT}\0{KEY.key_id}#{KEY.secret}".encode()
+        with pytest.raises(Closed):
+            await client.call(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token))
+
+    run(scenario, tmp_path / "d")
+
+
 def test_a_handshake_of_version_0_is_followed_by_the_bare_token(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         client = await place.connect()

@@ -79,6 +79,19 @@ def test_a_wrong_login_gets_an_error_in_words_and_the_end(tmp_path: Path, method
     run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(refusal_delay_s=0))
 
 
+def test_a_key_with_too_many_requests_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its login is not wrong: Java's library shows AuthenticationError to its user, and ends."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        monkeypatch.setattr(place.endpoint.connections, "authenticated", lambda *_: False)
+        client, kind, answer = await _connected(place, "token", TOKEN)
+        assert (kind, error_name(answer.error)) == ("error", "ServiceNotReady")
+        assert "too many requests" in answer.message
+        assert await client.is_closed()
+
+    run(scenario, tmp_path / "d", limits=PulsarBrokerLimits(refusal_delay_s=0))
+
+
 def test_refused_logins_of_a_client_that_tries_again_are_logged_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
