@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loghub_consumer.service_process import ServiceStartError
+from loghub_consumer.service_process import ServiceEndedError
 from tests.loghub_service.stable_storage import StableStorage
 from tests.loghub_service.writers import Writers, missing_data, prepare
 from tests.support import ServiceProcess, running_service
@@ -130,7 +130,7 @@ def test_kills_while_recovering_lose_nothing_acknowledged(
     for number, kill in enumerate(kills):
         environment = storage.environment(kill=kill)
         recovering = ServiceProcess(tmp_path, extra=SMALL_SEGMENTS, environment=environment)
-        with pytest.raises(ServiceStartError, match="ended at its start"):
+        with pytest.raises(ServiceEndedError, match="ended at its start"):
             recovering.start()
         _check_after_power_cut(tmp_path / f"cut-{number}", storage, writers)
     _check(tmp_path, writers)

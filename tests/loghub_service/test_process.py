@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loghub.client.port import Credentials
-from loghub_consumer.service_process import ServiceStartError
+from loghub_consumer.service_process import ServiceEndedError
 from loghub_service.storage.segment_format import SEGMENT_HEADER_BYTES
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.support import ROOT, ServiceProcess, running_service, wait_until
@@ -234,7 +234,7 @@ def test_the_start_fails_if_the_recovered_log_cannot_be_synced(tmp_path: Path, l
         client.create()
         client.put(group_of("before"))
     broken = ServiceProcess(tmp_path, environment={"LD_PRELOAD": str(library), "STABLE_FAIL": ".seg"})
-    with pytest.raises(ServiceStartError, match=r"\.seg: .*Input/output error"):
+    with pytest.raises(ServiceEndedError, match=r"\.seg: .*Input/output error"):
         broken.start()
     assert not broken.running
 

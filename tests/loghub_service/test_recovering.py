@@ -9,7 +9,7 @@ import pytest
 
 from loghub.client.http import HttpLogHub
 from loghub.wire.errors import Code, LogHubError
-from loghub_consumer.service_process import ServiceStartError
+from loghub_consumer.service_process import ServiceEndedError
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.support import ServiceProcess, get, running_service, wait_until
 
@@ -87,7 +87,7 @@ def test_a_refused_start_ends_the_process_with_one_line(tmp_path: Path) -> None:
             client.put(group_of("kept"))
         service.terminate()
         (service.data / "metadata.sqlite").unlink()
-        with pytest.raises(ServiceStartError, match="the service ended at its start"):
+        with pytest.raises(ServiceEndedError, match="the service ended at its start"):
             service.start()
         last = service.log.read_text().splitlines()[-1]
         assert last.startswith("loghub_service: metadata.sqlite is missing")

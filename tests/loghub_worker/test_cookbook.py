@@ -221,16 +221,45 @@ def rows_in(folder: Path) -> list[Row]:
         return as_shown(
             [dict(zip(columns, row, strict=True)) for row in by_duckdb(folder, ", ".join(columns))]
         )
-    if files := sorted(folder.glob("*.json")):
-        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        return [{name: _seconds(value) for name, value in row.items()} for row in lines]
-    if not any(folder.glob("**/*.parquet")):
+    # What begins with an underscore is the sink's own.
+    files = [
+        file for file in sorted(folder.rglob("*.*")) if "_" not in {part[0] for part in _below(folder, file)}
+    ]
+    lines = [line for file in files if file.suffix == ".json" for line in file.read_text().splitlines()]
+    if lines:
+        rows = [json.loads(line, parse_float=str) for line in lines]
+        return [{name: _seconds(value) for name, value in row.items()} for row in rows]
+    if not files:
         return []
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.execute(f"FROM read_parquet('{folder}/**/*.parquet', hive_partitioning = true)")
-        names = [column[0] for column in found.description or ()]
-        return as_shown([dict(zip(names, row, strict=True)) for row in found.fetchall()])
+        names = [str(file) for file in files if file.suffix == ".parquet"]
+        return by_name(connection.execute("FROM read_parquet($1, hive_partitioning = true)", [names]))
+
+
+def by_name(found: duckdb.DuckDBPyConnection) -> list[Row]:
+    """The rows of a result of DuckDB."""
+    names = [column[0] for column in found.description or ()]
+    return as_shown([dict(zip(names, row, strict=True)) for row in found.fetchall()])
+
+
+def _below(folder: Path, file: Path) -> tuple[str, ...]:
+    return file.relative_to(folder).parts
+
+
+def await_rows(folder: Path, wanted: list[Row]) -> None:
+    """Spark's worker is a process of its own, which begins with a JVM."""
+    found: list[Row] = []
+
+    def are_there() -> bool:
+        found[:] = rows_in(folder)
+        return sorted_rows(found) == sorted_rows(wanted)
+
+    try:
+        wait_until(are_there, f"{wanted} in {folder.name}", guard_s=5 * START_GUARD_S)
+    except AssertionError as error:
+        error.add_note(f"there are {found}")
+        raise
 
 
 def _seconds(value: Any) -> Any:
@@ -261,15 +290,12 @@ def test_the_recipe_runs_with_loghub_up(name: str, site: ServiceProcess, tmp_pat
     site.put(LOGSTORE, recipe.logs, project=PROJECT)
     folder = tmp_path / "state" / "volumes" / "data" / name
     with up(tmp_path, site, file, "--name", name):
-        wait_until(lambda: sorted_rows(rows_in(folder)) == sorted_rows(wanted), f"{wanted} in {folder}")
+        await_rows(folder, wanted)
     if name == "events":
         query = recipe.blocks["sql"].replace("/data/events", str(folder))
         with duckdb.connect() as connection:
-            extension = _duckdb_extension()
-            connection.execute(f"LOAD '{extension}'")
-            found = connection.execute(query)
-            names = [column[0] for column in found.description or ()]
-            rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            connection.execute(f"LOAD '{_duckdb_extension()}'")
+            rows = by_name(connection.execute(query))
         assert rows == recipe.shown["the result"]
 
 
@@ -302,7 +328,7 @@ def test_routes_and_dead_letters_reach_their_logstores_and_come_back(
     folder = tmp_path / "state" / "volumes" / "data" / "payments"
     both = dead.rows("payments") + dead.rows("payments-redriven")
     with up(tmp_path, site, file, "--name", "payments-redriven"):
-        wait_until(lambda: sorted_rows(rows_in(folder)) == sorted_rows(both), "all payments")
+        await_rows(folder, both)
 
 
 @pytest.mark.deep

@@ -1,7 +1,7 @@
 """Logs that a test or a dry run writes down, as the log groups that a log service would hand over.
 
 A log is a dictionary, or a text, which is a log with the one field ``line``, as `loghub put` writes a line.
-The names that SLS gives to the rest of a log are those of the lines of `loghub pull`, so a sample that was
+The rest of a log has the names that SLS gives it, as in the lines of `loghub pull`, so a sample that was
 pulled can be given as it is. A log of its own is a log group of its own, so that one that fails is alone; a
 list is one log group.
 """

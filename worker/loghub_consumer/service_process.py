@@ -24,17 +24,17 @@ if TYPE_CHECKING:  # a program that only starts a service needs no client
 PROJECT = "tests"
 HOST = "127.0.0.1"
 GUARD_S = 120.0  # against a hang: a start takes half a second, and minutes on a machine with too much to do
-POLL_S = 0.02
+POLL_S = 0.02  # a start takes twenty times as long
 PULL_LOG_GROUPS = 1_000  # the maximum of one request (docs/sls-protocol.md 5)
-LOG_TAIL_CHARS = 4_000
+LOG_TAIL_CHARS = 4_000  # of the log in a message: the last thirty lines
 
 
-class ServiceStartError(RuntimeError):
+class ServiceEndedError(RuntimeError):
     """The service has ended at its start; the message has the end of its log."""
 
 
 class ServiceRun(Protocol):
-    """As much of `subprocess.Popen` as is needed of a running service."""
+    """The part of `subprocess.Popen` that is needed of a running service."""
 
     pid: int
 
@@ -80,7 +80,7 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start it and wait until it serves requests. Raises `MissingPackageError` unless loghub-service is
-        installed, and `ServiceStartError`."""
+        installed, and `ServiceEndedError`."""
         assert not self.running, "it runs already"
         self.credentials_dir.mkdir(parents=True, exist_ok=True)
         (self.credentials_dir / "accessKeyId").write_text(self.credentials.access_key_id)
@@ -102,7 +102,7 @@ class ServiceProcess:
                 self._port = int(port_file.read_text().strip().rpartition(":")[2])
                 self._wait_until(lambda: self.is_ready() or not self.running, "the recovery")
             if not self.running:
-                raise ServiceStartError(f"the service ended at its start:\n{self.log_tail()}")
+                raise ServiceEndedError(f"the service ended at its start:\n{self.log_tail()}")
         except BaseException:
             self.stop()
             raise
@@ -184,7 +184,7 @@ class ServiceProcess:
         give_up_s = time.monotonic() + GUARD_S
         while not condition():
             if time.monotonic() > give_up_s:
-                raise ServiceStartError(f"waited {GUARD_S:.0f} s for {what}:\n{self.log_tail()}")
+                raise ServiceEndedError(f"waited {GUARD_S:.0f} s for {what}:\n{self.log_tail()}")
             time.sleep(POLL_S)
 
     def _end(self, how: signal.Signals) -> int:

@@ -34,7 +34,7 @@ from loghub_consumer.log_threads import FanOutFactory, check_fan_out
 from loghub_consumer.membership.membership import MemberShard, ShardPhase
 from loghub_consumer.membership.turns import OwnThreads, TakeTurn, Wait
 from loghub_consumer.processor import Processor
-from loghub_consumer.service_process import ServiceProcess, ServiceStartError
+from loghub_consumer.service_process import ServiceEndedError, ServiceProcess
 from loghub_consumer.settings import ConsumerSettings, log_to_logging
 from loghub_consumer.settlement import HANG_S, FailureSink
 from loghub_consumer.shard_runner import RunnerParts, ShardRunner
@@ -46,8 +46,8 @@ __all__ = [
     "GivenLogs",
     "ProcessorRun",
     "RejectedLog",
+    "ServiceEndedError",
     "ServiceProcess",
-    "ServiceStartError",
     "run_encoded",
     "run_processor",
 ]
@@ -88,12 +88,12 @@ def run_processor(
     max_attempts: int = MAX_ATTEMPTS,
     guard_s: float = GUARD_S,
 ) -> ProcessorRun[P]:
-    """Run the processor that the factory makes over the logs, in order, as those of one shard.
+    """Run the processor that the factory makes over the logs, in order, as the logs of one shard.
 
     A log is a dictionary of its fields or a text (the field ``line``), and may have ``__time__``,
     ``__topic__``, ``__source__`` and ``__tag__:NAME``, as `loghub pull` prints it. A list of logs is one log
-    group. `acknowledge` and `max_logs` are those of `ConsumerSettings`; without `max_logs` all logs are one
-    batch, up to 4 MiB. Logs are rejected as with the failure policy ``Skip``, without its limits.
+    group. `acknowledge` and `max_logs` are settings of `ConsumerSettings`; without `max_logs` all logs are
+    one batch, up to 4 MiB. Logs are rejected as with the failure policy ``Skip``, without its limits.
 
     Raises what `initialize` raises, what ends a consumer, such as `SystemExit`, `TypeError` and `ValueError`
     for what is no log, and `TimeoutError` if the run takes longer than `guard_s` seconds.
@@ -208,7 +208,7 @@ class _GivenShard:
     # -- of `loghub.client.port.LogHub`
 
     def get_cursor(self, logstore: str, shard: int, where: str | int) -> str:  # noqa: ARG002
-        """A time of receipt is that of the beginning, since all logs are there from the start."""
+        """Every time of receipt is the beginning, since all logs are there from the start."""
         return encode_cursor(len(self.groups) if where == "end" else 0)
 
     def pull(self, pull: Pull) -> tuple[PullResult, PulledBody]:

@@ -47,7 +47,7 @@ class PipelineRun:
 def run_sql(
     sql: str, logs: GivenLogs, *, spark: SparkSession | None = None, per_batch: bool = False
 ) -> PipelineRun:
-    """Run a query, `pipeline.sql`, over the logs, as those of one micro-batch.
+    """Run a query, `pipeline.sql`, over the logs, as the logs of one micro-batch.
 
     A log is a dictionary of its fields or a text (the field ``line``), and may have ``__time__``,
     ``__topic__``, ``__source__`` and ``__tag__:NAME``, as `loghub pull` prints it. A list of logs is one log
@@ -68,7 +68,8 @@ def run_python(
     spark: SparkSession | None = None,
     per_batch: bool = False,
 ) -> PipelineRun:
-    """The same for a function, `pipeline.python`, which gets a DataFrame of the logs and returns the rows."""
+    """Run a function, `pipeline.python`, as `run_sql` runs a query. It gets a DataFrame of the logs and
+    returns the rows."""
     name = getattr(function, "__name__", type(function).__name__)
     session = spark or _session()
     return _run(PythonTransform(name, function, None), logs, session, per_batch=per_batch)
@@ -106,7 +107,7 @@ def _session() -> SparkSession:
 
 
 def _worker_settings() -> WorkerConfig:
-    """Those of a worker on this machine. Without one, its intervals and limits have no effect."""
+    """The settings of a worker on this machine, whose intervals and limits have no effect here."""
     return WorkerConfig(
         contract_version=CONTRACT_VERSION,
         endpoint="http://127.0.0.1:1",
