@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 import sys
+import threading
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -42,6 +43,20 @@ esac
 """
 
 
+class OutputOfThread(io.StringIO):
+    """What this thread prints; the operator logs in others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() == self._owner:
+            return super().write(text)
+        assert sys.__stdout__ is not None
+        return sys.__stdout__.write(text)
+
+
 @dataclass(frozen=True)
 class Plugin:
     """The plugin as a user has it: programs on PATH, a kubeconfig, a namespace."""
@@ -65,18 +80,20 @@ class Plugin:
         return cls(folder, ("--kubeconfig", str(server.kubeconfig), "-n", namespace))
 
     async def __call__(self, *arguments: str) -> tuple[int, str]:
-        """The exit status, and what it printed; in a thread, since the operator runs in this one."""
-        return await asyncio.to_thread(self._run, arguments)
+        """The exit status, and what it printed, errors last; in a thread, since the operator runs in this
+        one."""
+        status, out, err = await asyncio.to_thread(self._run, arguments)
+        return status, out + err
 
-    def _run(self, arguments: tuple[str, ...]) -> tuple[int, str]:
-        out = io.StringIO()
+    def _run(self, arguments: tuple[str, ...]) -> tuple[int, str, str]:
+        out, err = OutputOfThread(), OutputOfThread()
         command, *rest = arguments
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 status = main([command, *self.options, *rest])
             except SystemExit as error:
                 status = int(str(error.code))
-        return status, out.getvalue()
+        return status, out.getvalue(), err.getvalue()
 
     async def shown(self, *arguments: str) -> str:
         status, text = await self(*arguments)
@@ -84,7 +101,9 @@ class Plugin:
         return text
 
     async def values(self, *arguments: str) -> dict[str, object]:
-        found = json.loads(await self.shown(*arguments, "-o", "json"))
+        status, out, err = await asyncio.to_thread(self._run, (*arguments, "-o", "json"))
+        assert status == 0, err
+        found = json.loads(out)
         assert isinstance(found, dict)
         return found
 

@@ -1,5 +1,5 @@
-"""``python -m tests.house.commands_page``: writes ``docs/commands.md``, which has all commands of `loghub` and
-of `kubectl loghub`.
+"""``python -m tests.house.commands_page``: writes ``docs/commands.md``, which has all commands of `loghub`
+and of `kubectl loghub`.
 
 The texts are those of ``--help``.
 """
