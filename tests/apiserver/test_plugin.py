@@ -11,10 +11,12 @@ import json
 import os
 import re
 import shlex
-import subprocess
+import signal
 import sys
+import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +43,20 @@ esac
 """
 
 
+class OutputOfThread(io.StringIO):
+    """What this thread prints; the operator logs in others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() == self._owner:
+            return super().write(text)
+        assert sys.__stdout__ is not None
+        return sys.__stdout__.write(text)
+
+
 @dataclass(frozen=True)
 class Plugin:
     """The plugin as a user has it: programs on PATH, a kubeconfig, a namespace."""
@@ -64,18 +80,20 @@ class Plugin:
         return cls(folder, ("--kubeconfig", str(server.kubeconfig), "-n", namespace))
 
     async def __call__(self, *arguments: str) -> tuple[int, str]:
-        """The exit status, and what it printed; in a thread, since the operator runs in this one."""
-        return await asyncio.to_thread(self._run, arguments)
+        """The exit status, and what it printed, errors last; in a thread, since the operator runs in this
+        one."""
+        status, out, err = await asyncio.to_thread(self._run, arguments)
+        return status, out + err
 
-    def _run(self, arguments: tuple[str, ...]) -> tuple[int, str]:
-        out = io.StringIO()
+    def _run(self, arguments: tuple[str, ...]) -> tuple[int, str, str]:
+        out, err = OutputOfThread(), OutputOfThread()
         command, *rest = arguments
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 status = main([command, *self.options, *rest])
             except SystemExit as error:
                 status = int(str(error.code))
-        return status, out.getvalue()
+        return status, out.getvalue(), err.getvalue()
 
     async def shown(self, *arguments: str) -> str:
         status, text = await self(*arguments)
@@ -83,22 +101,25 @@ class Plugin:
         return text
 
     async def values(self, *arguments: str) -> dict[str, object]:
-        found = json.loads(await self.shown(*arguments, "-o", "json"))
+        status, out, err = await asyncio.to_thread(self._run, (*arguments, "-o", "json"))
+        assert status == 0, err
+        found = json.loads(out)
         assert isinstance(found, dict)
         return found
 
-    def by_kubectl(self, *arguments: str) -> str:
-        """Started by kubectl itself, as a process of its own."""
-        done = subprocess.run(
-            [str(build.folder() / "kubectl"), "loghub", *arguments, *self.options],
-            capture_output=True,
-            text=True,
-            timeout=GUARD_S,
-            check=False,
-            env=os.environ | BRIEF,
+    @asynccontextmanager
+    async def watching(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A process of its own, started by kubectl itself: in a thread it would print into other outputs."""
+        command = [str(build.folder() / "kubectl"), "loghub", *arguments, *self.options]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, env=os.environ | BRIEF, start_new_session=True
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
 
 
 def play(
@@ -126,16 +147,23 @@ def test_a_group_is_shown_planned_paused_reset_reported_and_watched(
         await on.until_phase("Running", "2/2")
         await shows(on, plugin)
         await foretells(on, plugin)
-        await pauses(on, plugin)
-        await resets(on, plugin)
-        await reports(plugin)
-        await explains_and_watches_to_the_end(on, plugin)
+        await previews(on, plugin)
+        await reports(on, plugin)
+        async with plugin.watching("status", GROUP, "--watch") as watch:
+            await pauses_and_resets(on, plugin)
+            await explains(on, plugin)
+            await on.remove()
+            out, _ = await asyncio.wait_for(watch.communicate(), GUARD_S)
+        assert watch.returncode == 0
+        text = out.decode()
+        assert text.splitlines()[-1] == f"LogHubConsumerGroup {GROUP} is deleted"
+        assert "wrong: WorkersAvailable InvalidPipeline" in text
 
     play(server, tmp_path, monkeypatch, story)
 
 
 async def shows(on: Stage, plugin: Plugin) -> None:
-    listed = await asyncio.to_thread(plugin.by_kubectl, "status")
+    listed = await plugin.shown("status")
     assert listed.splitlines()[0].split()[:3] == ["NAME", "PHASE", "WORKERS"]
     assert listed.splitlines()[1].split()[:3] == [GROUP, "Running", "2/2"]
     on.client.split_shard(LOGSTORE, 0)
@@ -177,24 +205,7 @@ async def _settled(on: Stage) -> bool:
     return set(states) <= {"already_alloc", "over"} and "over" in states
 
 
-async def pauses(on: Stage, plugin: Plugin) -> None:
-    assert (await plugin.values("pause", GROUP, "--dry-run"))["changed"] is False
-    assert (
-        "suspend" not in ((await on.get()) or {})["spec"] or not ((await on.get()) or {})["spec"]["suspend"]
-    )
-    assert (await plugin.values("restart", GROUP))["workers"] == 3
-    await on.until_rounds(2)
-    template = ((await on.get(STATEFUL_SET)) or {})["spec"]["template"]
-    assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"], "the operator keeps it"
-    await plugin.shown("pause", GROUP)
-    await on.until_phase("Suspended", "0/0")
-    assert f"kubectl loghub resume {GROUP}" in await plugin.shown("why", GROUP)
-    assert (await plugin("restart", GROUP))[0] == 1
-    await plugin.shown("resume", GROUP)
-    await on.until_phase("Running", "3/3")
-
-
-async def resets(on: Stage, plugin: Plugin) -> None:
+async def previews(on: Stage, plugin: Plugin) -> None:
     async def caught_up() -> bool:
         return ((await on.status()).get("lag") or {}).get("logs") == 0
 
@@ -204,39 +215,41 @@ async def resets(on: Stage, plugin: Plugin) -> None:
     assert (preview["logGroupsThatComeAgain"], preview["logGroupsThatAreSkipped"]) == (8, 0)
     assert "loghub_worker.positions begin" in (plugin.folder / "exec").read_text()
     assert "resetCheckpoints" not in ((await on.get()) or {})["spec"]
-    assert (await plugin("reset", GROUP, "--to", "begin"))[0] == 2, "nobody was there to agree"
-    await plugin.shown("reset", GROUP, "--to", "begin", "--yes")
+
+
+async def reports(on: Stage, plugin: Plugin) -> None:
+    (plugin.folder / "log").write_text(planted_log())
+    path = plugin.folder / "report.zip"
+    await plugin.shown("report", GROUP, "--to", str(path))
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    objects = {f"objects/{kind}.yaml" for kind in ("pods", "statefulsets", "configmaps", "services")}
+    assert {"README.txt", "group.yaml", "versions.txt", "workers/access-0-worker.log", *objects} <= set(files)
+    assert [(name, one) for name, text in files.items() for one in PLANTED if one in text] == []
+    assert "WARNING  access-0  the sink refuses" in await plugin.shown("logs", GROUP, "--pretty")
+    assert (await plugin.values("restart", GROUP))["workers"] == 3
+    await on.until_rounds(2)
+    template = ((await on.get(STATEFUL_SET)) or {})["spec"]["template"]
+    assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"], "the operator keeps it"
+
+
+async def pauses_and_resets(on: Stage, plugin: Plugin) -> None:
+    await plugin.shown("pause", GROUP)
+    await on.until_phase("Suspended", "0/0")
+    said = await plugin.shown("reset", GROUP, "--to", "begin", "--yes")
+    assert "no worker is ready" in said
+    assert "all logs up to the checkpoint come again" in said
 
     async def done() -> bool:
         return ((await on.status()).get("checkpointReset") or {}).get("phase") == "Succeeded"
 
     await on.until("the reset", done)
     undo = await plugin.values("reset", GROUP, "--undo", "--dry-run")
-    assert undo["logGroupsThatComeAgain"] is not None
+    assert (undo["logGroupsThatComeAgain"], undo["logGroupsThatAreSkipped"]) == (0, 8)
+    await plugin.shown("resume", GROUP)
 
 
-async def reports(plugin: Plugin) -> None:
-    (plugin.folder / "log").write_text(planted_log())
-    path = plugin.folder / "report.zip"
-    await plugin.shown("report", GROUP, "--to", str(path))
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert {
-        "README.txt",
-        "group.yaml",
-        "objects/pods.yaml",
-        "objects/configmaps.yaml",
-        "versions.txt",
-    } <= set(files)
-    assert any(name.startswith("workers/") for name in files)
-    assert [(name, one) for name, text in files.items() for one in PLANTED if one in text] == []
-    assert (await plugin("report", GROUP, "--to", str(path)))[0] == 1, "no file is overwritten"
-    pretty = await plugin.shown("logs", GROUP, "--pretty")
-    assert "WARNING  access-0  the sink refuses" in pretty
-
-
-async def explains_and_watches_to_the_end(on: Stage, plugin: Plugin) -> None:
-    watch = asyncio.create_task(plugin("status", GROUP, "--watch"))
+async def explains(on: Stage, plugin: Plugin) -> None:
     await on.apply({"replicas": 3, "pipeline": {"sql": "SELEC"}})
     await on.until_reason("WorkersAvailable", "InvalidPipeline")
     why = await plugin.shown("why", GROUP)
@@ -246,10 +259,3 @@ async def explains_and_watches_to_the_end(on: Stage, plugin: Plugin) -> None:
     assert (status, "did you mean access?" in text) == (3, True), text
     status, text = await plugin("status", GROUP, "--as", "nobody")
     assert (status, "not permitted" in text) == (4, True), text
-    assert (await plugin("status", "Access/1"))[0] == 2
-    await on.remove()
-    await on.until_deleted()
-    status, text = await asyncio.wait_for(watch, GUARD_S)
-    assert status == 0
-    assert f"LogHubConsumerGroup {GROUP} is deleted" in text.splitlines()
-    assert "InvalidPipeline" in text

@@ -1,6 +1,8 @@
 """The user's kubectl as a child: its errors, its watch, and what is passed on."""
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +103,28 @@ def test_a_wrong_command_line_has_status_2(fake: Fake, arguments: list[str]) -> 
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+def test_a_reset_that_nobody_confirms_changes_nothing(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server has checked it by then, so what it refuses is known before anybody agrees."""
+    asked = fake(json.dumps(group()))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(SystemExit) as ended:
+        main(["reset", "access", "--to", "begin"])
+    assert ended.value.code == 2
+    patches = [line for line in asked.read_text().splitlines() if line.startswith("patch")]
+    assert [line.endswith("--dry-run=server --output=json") for line in patches] == [True]
+
+
+def test_a_file_that_exists_stays_and_a_group_without_workers_is_not_restarted(
+    fake: Fake, tmp_path: Path
+) -> None:
+    fake(json.dumps(group(replicas=0)))
+    (tmp_path / "report.zip").write_text("mine")
+    assert main(["report", "access", "--to", str(tmp_path / "report.zip")]) == 1
+    assert (tmp_path / "report.zip").read_text() == "mine"
+    assert main(["restart", "access"]) == 1
+    assert main(["reset", "access", "--undo"]) == 1
 
 
 @pytest.mark.parametrize("indent", [None, 4])
