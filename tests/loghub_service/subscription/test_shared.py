@@ -493,6 +493,19 @@ def test_a_taker_without_room_for_more_holds_nobody_up() -> None:
     assert (of.taken(2), of.taken(1)) == ([0], [3])
 
 
+def test_what_is_too_large_waits_for_the_taker_though_another_consumer_leaves() -> None:
+    of = DrivenSubscription(SHARED, plain(2))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2)
+    of.join(3, takes_any_size=False)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.apply(LeaveSubscription(consumer=3))
+    of.flow(1, 9)
+    assert of.taken(1) == [0, 1]  # 0 before it was passed on
+    of.flow(2, 1)
+    assert of.taken(2) == [0]
+
+
 def test_what_is_too_large_is_for_all_once_no_taker_is_left() -> None:
     """Then the endpoint of the consumer that is dealt it leaves it out."""
     of = DrivenSubscription(SHARED, plain(3))
