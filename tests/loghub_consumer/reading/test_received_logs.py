@@ -100,6 +100,15 @@ def test_a_limit_leaves_every_log_up_to_a_time_and_none_after_it(stage: Stage, c
     assert [logs for logs, _ in steps] == list(range(1, len(steps) + 1))
 
 
+def test_shards_are_read_evenly_so_that_a_limit_leaves_much_of_the_time(stage: Stage) -> None:
+    for number in range(10):
+        stage.put("low", at=number)
+        stage.put("high", at=number, key=HIGH)
+    received = stage.read(max_bytes=stage.read().bytes // 2)
+    assert received.end_s == BEGAN_S + 5
+    assert names(received) == ["low"] * 5 + ["high"] * 5
+
+
 def test_a_limit_within_the_first_second_leaves_the_first_logs_and_no_time(stage: Stage) -> None:
     for key in (LOW, HIGH):
         for number in range(5):

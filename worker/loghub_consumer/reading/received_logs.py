@@ -170,7 +170,7 @@ def _shards(client: LogHub, logstore: str, bounds: ReadBounds) -> list[_Shard]:
             if error.code != Code.SHARD_NOT_EXIST:
                 raise
             return None  # its last log expired since the shards were listed
-        return Range(shard, first, max(first, last))
+        return Range(shard, first, last)
 
     numbers = sorted(info.shard for info in client.list_shards(logstore))
     with ThreadPoolExecutor(PARALLEL) as pool:
