@@ -247,8 +247,8 @@ def _find_no_sources(session: SparkSession) -> None:
 
 
 def write_checksums(session: SparkSession, *, wanted: bool) -> None:
-    """Whether Spark writes a second file with checksums for each file that it writes on this machine. Only the
-    check of a state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`), and Spark
+    """Whether Spark writes a second file, with checksums, for each file that it writes on this machine. Only
+    the check of a state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`), and Spark
     starts `chmod` for each."""
     jvm = session.sparkContext._jvm
     assert jvm is not None  # of a session that has started
