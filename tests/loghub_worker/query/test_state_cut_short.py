@@ -29,6 +29,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 def cut(*files: Path) -> None:
     assert files
     for file in files:
+        assert file.with_name(f".{file.name}.crc").exists(), "a state has sums by which a cut is seen"
         file.write_bytes(b"")
 
 

@@ -217,8 +217,6 @@ def start_spark(
     with _cluster_failures():
         join_cluster(session, config, code, pods=pods)
     register_sources(session)
-    if not config.stateful:
-        _write_no_checksums(session)
     return session
 
 
@@ -248,13 +246,14 @@ def _find_no_sources(session: SparkSession) -> None:
     getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(found)
 
 
-def _write_no_checksums(session: SparkSession) -> None:
-    """Of the files that Spark writes on this machine: it starts `chmod` for each of them. Only the check of a
-    state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`)."""
+def write_checksums(session: SparkSession, *, wanted: bool) -> None:
+    """Whether Spark writes a second file, with checksums, for each file that it writes on this machine. Only
+    the check of a state after a loss of power reads them (`loghub_worker.state.checkpoint_folder`), and Spark
+    starts `chmod` for each."""
     jvm = session.sparkContext._jvm
     assert jvm is not None  # of a session that has started
     files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session.sparkContext._jsc.hadoopConfiguration())
-    files.setWriteChecksum(False)
+    files.setWriteChecksum(wanted)
 
 
 def compute_nothing(session: SparkSession) -> None:

@@ -29,6 +29,7 @@ from loghub_consumer.membership.shared_membership import SharedState
 from loghub_worker.query.batch_counts import plan_of_batch, watermark_of_batch
 from loghub_worker.query.batch_errors import UNREACHABLE, failure_of, is_outage, is_unreadable_state
 from loghub_worker.query.settings import QuerySettings
+from loghub_worker.query.spark_session import write_checksums
 from loghub_worker.query.stateful_plan import counted_by_operators
 from loghub_worker.query.streaming_query import DRIVER_EXITED, QueryRunner
 from loghub_worker.query.transform import Transform
@@ -113,6 +114,7 @@ class StatefulQueryRunner(QueryRunner):
             roll_back(self._scratch)
             self._rolled_back = None
         self._ledger.empty(positions)
+        write_checksums(self._spark, wanted=True)
         # A batch without logs would have no ranges, by which the sink recognizes it.
         self._spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         logs = stream_of_logs(self._spark, self._settings, counts=self.counts.begin_query())

@@ -45,7 +45,12 @@ from loghub_worker.metrics import Counter, failure_counters
 from loghub_worker.query.batch_counts import BatchCounts, ComputedRows, plan_of_batch, ranges_read
 from loghub_worker.query.batch_errors import failure_of, is_outage, may_need_restart, query_error
 from loghub_worker.query.settings import QuerySettings
-from loghub_worker.query.spark_session import compute_nothing, is_remote, require_application
+from loghub_worker.query.spark_session import (
+    compute_nothing,
+    is_remote,
+    require_application,
+    write_checksums,
+)
 from loghub_worker.query.transform import PipelineError, Transform, empty_logs
 from loghub_worker.sink.batch_sink import BatchSink, WritesFiles, require_rows
 from loghub_worker.sink.files.commit_log import RangeTakenError, SessionLostError
@@ -173,6 +178,7 @@ class QueryRunner:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._token = secrets.token_hex(8)
         options = replace(self._options, counts=self.counts.begin_query(), token=self._token)
+        write_checksums(self._spark, wanted=False)
         if options.writing:
             compute_nothing(self._spark)
         rows = self._spark.readStream.format(FORMAT).option("settings", options.to_option()).load()
