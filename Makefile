@@ -21,7 +21,7 @@ LOCKS := locks/bootstrap.txt locks/dev.txt
 # Installs Debian packages as root; LOGHUB_INSTALL=no declines.
 DEBIAN := sh operator/loghub_cli/demo/debian.sh
 
-.PHONY: help setup native jars demo test test-cluster check check-deep bench lock crds clean
+.PHONY: help setup native jars demo test test-cluster check check-deep bench docs lock crds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -111,6 +111,9 @@ bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its C
 	$(PY) -m tests.loghub_worker.bench_processor
 	$(PY) -m tests.loghub_worker.bench_commit_log
 	$(PY) -m tests.loghub_operator.bench_scale
+
+docs: $(READY) ## write the docs as a site to build/docs/site, and as build/docs.zip to read it without a network
+	@$(PY) -m tests.house.docs_site
 
 lock: $(READY) ## regenerate locks/ from what the distributions require
 	$(PY) tests/house/lock.py

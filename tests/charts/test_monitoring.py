@@ -61,6 +61,12 @@ def queries(chart: Chart) -> Iterator[str]:
         yield from (
             one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"
         )
+        yield from (annotation["expr"] for annotation in dashboard["annotations"]["list"])
+
+
+def test_each_panel_says_what_it_shows() -> None:
+    for dashboard in dashboards().values():
+        assert [panel["title"] for panel in dashboard["panels"] if not panel.get("description")] == []
 
 
 def test_every_query_uses_existing_series(chart: Chart, in_use: list[Series]) -> None:

@@ -5,6 +5,7 @@ proxies and private certificate authorities, and places.
 from typing import Any
 
 import pytest
+import yaml
 
 from loghub_operator.resources.statefulset import worker_spec
 from loghub_operator.resources.worker_config import worker_config
@@ -20,15 +21,11 @@ from tests.charts.toggles import EXTRA
 from tests.loghub_operator.resources.test_builders import PLACEMENT
 from tests.loghub_operator.support.apiserver import Apiserver
 from tests.loghub_operator.support.examples import resource
+from tests.support import ROOT
 
 ASSIGNED = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-NO_USER = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
-# As in values.yaml.
-OPENSHIFT: Values = {
-    "podSecurityContext": NO_USER,
-    "embeddedService": {"enabled": True, "podSecurityContext": NO_USER},
-    "worker": {"podTemplate": {"spec": {"securityContext": {"$patch": "replace", **ASSIGNED}}}},
-}
+PAGE = (ROOT / "docs" / "openshift.md").read_text(encoding="utf-8")
+OPENSHIFT: Values = yaml.safe_load(PAGE.split("```\n")[1])
 PROGRAMS = (("Deployment", "loghub-operator"), ("StatefulSet", "loghub-service"))
 
 
