@@ -248,7 +248,8 @@ class _Start:
             # Opening the database wrote to it.
             write_state(self._disk, self._data, replace(state, merged=True))
         self._restore_catalog()
-        await self._read_logs()
+        self._progress.shards = len(self._shards)
+        await self._engine.on_file_thread(self._read_logs)
         _refuse(self._survey)
         for finding in self._survey.findings():
             if finding.kind is FindingKind.UNKNOWN_FILE:
@@ -272,15 +273,12 @@ class _Start:
         catalog.next_logstore_id = self._database.next_logstore_id()
         catalog.deleted_names = self._database.deleted_names()
 
-    async def _read_logs(self) -> None:
-        self._progress.shards = len(self._shards)
+    def _read_logs(self) -> None:
+        """One shard after the other, since each may take the memory of a whole segment."""
         for shard in self._shards:
-            await self._engine.on_file_thread(partial(self._read_log, shard))
+            self._progress.check()
+            survey_log(self._disk, self._survey, shard, before_read=self._progress.check)
             self._progress.step()
-
-    def _read_log(self, shard: ShardSaved) -> None:
-        self._progress.check()
-        survey_log(self._disk, self._survey, shard, before_read=self._progress.check)
 
     async def _restore_logs(self) -> None:
         """Cut torn tails, and make the records durable before anything is read: several shards at the same

@@ -8,7 +8,7 @@ Checking large groups, reading and compressing run in threads, so that heartbeat
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 from loghub.domain import shards as rules
@@ -46,8 +46,8 @@ async def get_shard(engine: Engine, request: Request, *, ls: str, shard: str) ->
 
 def find_cursor(
     engine: Engine, request: Request, *, ls: str, shard: str
-) -> "ServiceResponse | asyncio.Future[ServiceResponse]":
-    """GetCursor; a future if the log has to be read, which happens in a thread."""
+) -> ServiceResponse | Coroutine[None, None, ServiceResponse]:
+    """GetCursor; a coroutine if the log has to be read, which happens in a thread."""
     log = lookup.shard_log(engine, request, ls, shard)
     position = request.query.get("from", "")
     if position == "begin":
@@ -57,10 +57,11 @@ def find_cursor(
     unix_s = parse.decimal(position)
     if unix_s is None or unix_s > _MAX_UNIX_S:
         raise failure(Code.PARAMETER_INVALID, "from must be begin, end or unix seconds")
-    time_us, now_us = unix_s * _SECOND_US, engine.now_us()
-    return asyncio.get_running_loop().run_in_executor(
-        None, lambda: _cursor_response(log.cursor_at(time_us, now_us=now_us))
-    )
+    return _cursor_since(log, unix_s * _SECOND_US, now_us=engine.now_us())
+
+
+async def _cursor_since(log: ShardLog, received_us: int, *, now_us: int) -> ServiceResponse:
+    return _cursor_response(await asyncio.to_thread(log.cursor_at, received_us, now_us=now_us))
 
 
 def _cursor_response(cursor: int) -> ServiceResponse:

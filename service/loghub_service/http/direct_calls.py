@@ -127,7 +127,8 @@ def _once_durable(engine: Engine, stepped: groups.Stepped) -> "ServiceResponse |
 
 
 def _cursor(engine: Engine, request: Request, ls: str, shard: str) -> "ServiceResponse | Waiting | None":
-    return logs.find_cursor(engine, request, ls=ls, shard=shard)
+    found = logs.find_cursor(engine, request, ls=ls, shard=shard)
+    return found if isinstance(found, ServiceResponse) else asyncio.ensure_future(found)
 
 
 # By the method and the parameter `type`; all need the right to read.
