@@ -157,7 +157,7 @@ class Engine:
             DispatchContext(
                 clock=self.clock,
                 watch=self.log_changes.watch,
-                now_ms=lambda: self.now_us() // 1000,
+                unix_s=lambda: self.now_us() / 1_000_000,
                 forget=self.subscriptions.forget,
             )
         )

@@ -24,7 +24,7 @@ from loghub_service.subscription.events import (
     Ack,
     Allow,
     ChangeSettings,
-    DelayPassed,
+    ClockRead,
     DispatchOutcome,
     Event,
     GroupsLoaded,
@@ -147,7 +147,7 @@ class Subscribed:
             if now >= member.heard_s + member.lease_s:
                 self.end(name)
         self.apply(SubscribedShards(shards=self._starts()))
-        self.apply(DelayPassed())
+        self.apply(ClockRead(unix_s=self._clock.unix_s()))
 
     def join(self, exchange: Exchange) -> str:
         for name, member in self.members.items():

@@ -14,13 +14,13 @@ STRANGER = AccessKey(key_id="stranger", secret="s", projects=frozenset({"other"}
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock; a test may move it forward."""
+    """The machine's clock; a test may move it forward, and set its wall clock."""
 
     def __init__(self) -> None:
-        self.ahead_s = 0.0
+        self.ahead_s = self.wall_ahead_s = 0.0
 
     def monotonic_s(self) -> float:
         return super().monotonic_s() + self.ahead_s
 
     def unix_s(self) -> float:
-        return super().unix_s() + self.ahead_s
+        return super().unix_s() + self.ahead_s + self.wall_ahead_s

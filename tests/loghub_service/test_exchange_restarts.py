@@ -321,6 +321,36 @@ def test_a_log_that_no_message_can_carry_comes_to_a_consumer_over_http_that_is_d
     run_pulsar(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
 
 
+def test_a_log_that_no_message_can_carry_waits_for_a_consumer_over_http_while_there_is_one(
+    tmp_path: Path,
+) -> None:
+    """Also while that asks for nothing. Once it is gone, the log is left out."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        large = random.Random(1).randbytes(2000).hex()
+        client = await place.client()
+        await client.subscribe(topic=PARTITION, name="s", kind="Shared", permits=9)
+        one = SubscribedConsumer(of_place(place), "a", SHARED)
+        await one.exchange()
+        await place.put(large.encode(), b"small", large.encode())
+        (message,) = await client.receive(1)
+        assert message.payloads == (b"small",)
+        stats = await client.call("consumerStats", "consumerStatsResponse", consumer_id=0)
+        while stats.unackedMessages > 1:
+            stats = await client.call("consumerStats", "consumerStatsResponse", consumer_id=0)
+        assert stats.availablePermits == 8  # what is passed on takes no permit
+        assert place.endpoint.broker.counts.too_large_logs == 0
+        assert await one.receive(1) == [large]
+        assert (await one.ack_all()).rejected == 0
+        await one.exchange(leave=True)
+        await place.put(b"behind")
+        (message,) = await client.receive(1)
+        assert message.payloads == (b"behind",)
+        assert place.endpoint.broker.counts.too_large_logs == 1
+
+    run_pulsar(scenario, tmp_path / "d", limits=PulsarBrokerLimits(message_bytes=1000))
+
+
 def of_place(place: PulsarPlace) -> InProcess:
     """The application over the engine of a Pulsar endpoint."""
     return InProcess(place.engine, place.clock)

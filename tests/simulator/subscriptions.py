@@ -22,7 +22,7 @@ from loghub_service.storage.shardlog import cursor_of
 from loghub_service.storage.shardlog import ordinal_of as ordinal_at
 from loghub_service.subscription.events import (
     Ack,
-    DelayPassed,
+    ClockRead,
     Delivery,
     Event,
     Flow,
@@ -109,7 +109,7 @@ class SubscriptionSimulation(Simulation):
         self._step(engine, subscription, SubscribedShards(shards=self._starts(engine)))
         deadline_s = next_deadline(subscription.state)
         if deadline_s is not None and deadline_s <= self.clock.now_s:
-            self._step(engine, subscription, DelayPassed())
+            self._step(engine, subscription, ClockRead(unix_s=self.clock.unix_s()))
         if isinstance(event, Redeliver):
             (consumer,) = (each for each in self.consumers.values() if each.number == event.consumer)
             consumer.out = [one for one in consumer.out if one[0] != event.shard]

@@ -32,7 +32,7 @@ from loghub_service.dispatch.ports import (
 from loghub_service.pulsar.records.entries import GroupToSend
 from loghub_service.subscription.events import (
     Appended,
-    DelayPassed,
+    ClockRead,
     DeliveredRun,
     DispatchOutcome,
     Event,
@@ -55,6 +55,9 @@ DAMAGE_WAIT_S = 5.0  # until a log that cannot be read is tried again
 _REJOIN_S = 60.0
 # Between two looks at what nothing notifies of: splits, merges and retention.
 _LOOK_S = 1.0
+# A wall clock that was set by more than this is read again, for the logs that wait for a time.
+# Adjusting its speed moves it by at most half a millisecond a second, and to read two clocks takes less.
+_CLOCK_STEP_S = 0.1
 LOAD_BYTES = 1 << 20  # of the log groups that are read at once, the last of which may exceed it
 
 
@@ -65,7 +68,7 @@ class _ReadGroup:
     ordinal: int
     logs: int
     slots: tuple[int, ...] | None  # of each log, in KeyShared
-    not_before_ms: int | None  # unix milliseconds
+    due_unix_s: float
     prepared: Any
 
 
@@ -80,12 +83,12 @@ class DispatchCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchContext:
-    """What all subscriptions share. ``now_ms`` is the time by which logs are received, in unix milliseconds,
-    and ``forget`` deletes a subscription that is not durable, by its logstore and name."""
+    """What all subscriptions share. ``unix_s`` is the time by which logs are received, and ``forget`` deletes
+    a subscription that is not durable, by its logstore and name."""
 
     clock: Clock
     watch: Callable[[], Watch]
-    now_ms: Callable[[], int]
+    unix_s: Callable[[], float]
     forget: Callable[[int, str], None]
 
 
@@ -117,6 +120,7 @@ class Dispatch:
         self._waiting: asyncio.TimerHandle | None = None
         self._requests = 0  # that work with it, whether or not there are consumers
         self._damage: dict[int, tuple[int, str]] = {}  # by shard, where it begins and what it is
+        self._read_clock()
         self.refresh()
         self._follower = self._start(self._follow_arrivals())
 
@@ -302,7 +306,16 @@ class Dispatch:
 
     def _time_passed(self) -> None:
         self._timer = self._timer_s = None
-        self.apply(DelayPassed())
+        self._read_clock()
+
+    def _read_clock(self) -> None:
+        self.apply(ClockRead(unix_s=self._context.unix_s()))
+
+    def follow_clock(self) -> None:
+        """Notice that the wall clock was set."""
+        ahead_s = self._context.unix_s() - self._context.clock.monotonic_s()
+        if abs(ahead_s - self.saved.state.unix_ahead_s) > _CLOCK_STEP_S:
+            self._read_clock()
 
     def _start(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
@@ -361,11 +374,7 @@ class Dispatch:
         """The group as the core delivers it: in ordered types in the pieces that the endpoint can send."""
         first = position_of(group.ordinal)
         if not self.is_ordered:
-            not_before_s = 0.0
-            if group.not_before_ms is not None:
-                ahead_s = (group.not_before_ms - self._context.now_ms()) / 1000
-                not_before_s = self._context.clock.monotonic_s() + ahead_s
-            yield LoadedEntry(first, group.logs, slots=group.slots, not_before_s=not_before_s)
+            yield LoadedEntry(first, group.logs, slots=group.slots, due_unix_s=group.due_unix_s)
             return
         pieces = (group.logs,) if preparation is None else preparation.pieces(group.prepared)
         for number, logs in enumerate(pieces, 1):
@@ -377,11 +386,12 @@ def _read_group(
     group: GroupToSend, *, preparation: Preparation | None, key: tuple[str, ...] | None
 ) -> _ReadGroup:
     """What the core and the endpoint need of a log group. Called in a thread."""
+    deliver_at_ms = None if group.origin is None else group.origin.deliver_at_ms
     return _ReadGroup(
         ordinal=group.ordinal,
         logs=group.logs,
         slots=None if key is None else slots_of(group, key),
-        not_before_ms=None if group.origin is None else group.origin.deliver_at_ms,
+        due_unix_s=(deliver_at_ms or 0) / 1000,
         prepared=None if preparation is None else preparation.prepare(group),
     )
 
@@ -432,6 +442,7 @@ class Dispatches:
                 dispatch.close_all(dispatch.consumers)
                 dispatch.end()  # nobody can come back
                 continue
+            dispatch.follow_clock()
             if logs.id not in changes:
                 changes[logs.id] = logs.changes()
             if logs.id not in self._changes or self._changes[logs.id] != changes[logs.id]:

@@ -2,7 +2,8 @@
 
 Consumers are known by numbers. The caller never gives a number twice for one subscription. Positions are
 `loghub.domain.log_position`. A run is half-open, lies in one log group, and may stop at the end of its group
-in either form, ``(o, n)`` or ``(o+1, 0)``. The time is in monotonic seconds.
+in either form, ``(o, n)`` or ``(o+1, 0)``. The time is in monotonic seconds, unless a name ends in
+``unix_s``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,14 @@ class Refusal(StrEnum):
     UNKNOWN_CONSUMER = "UnknownConsumer"
     UNKNOWN_SHARD = "UnknownShard"
     NOT_ORDERED = "NotOrdered"  # a cumulative acknowledgment needs an order
+    NO_TAKER = "NoTaker"  # no other consumer could take the logs
 
 
 class LoadedEntry(NamedTuple):
     """Logs of one log group that was read. Ordered types deliver it whole.
 
     ``is_last``: the group ends with it. A group whose frame would be too large is cut into several entries.
-    ``slots`` has the slot of each log, if the load requested slots. Before ``not_before_s`` the logs are not
+    ``slots`` has the slot of each log, if the load requested slots. Before ``due_unix_s`` the logs are not
     delivered in Shared and Key_Shared.
     """
 
@@ -40,7 +42,7 @@ class LoadedEntry(NamedTuple):
     logs: int
     is_last: bool = True
     slots: Sequence[int] | None = None
-    not_before_s: float = 0.0
+    due_unix_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class ShardStart:
 class Join:
     """A consumer is attached to these shards, or with None to all shards, future ones included. It has no
     permits yet. ``slots`` are ranges that a consumer of Key_Shared has chosen. A lower priority number goes
-    first."""
+    first. ``takes_any_size``: no log is too large for the consumer (`PassOn`)."""
 
     consumer: int
     name: str
@@ -66,6 +68,7 @@ class Join:
     shards: tuple[int, ...] | None
     priority: int = 0
     slots: tuple[SlotRange, ...] | None = None
+    takes_any_size: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,17 @@ class Redeliver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassOn:
+    """These logs are too large for the consumer that has them: in Shared they go to a consumer that takes any
+    size, once it has permits. Refused if none is attached to the shard, and in the other types, in which one
+    consumer alone may get a log."""
+
+    consumer: int
+    shard: int
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeekTo:
     """The mark is set, everything else is forgotten, and the consumers of the shard are closed."""
 
@@ -177,8 +191,11 @@ class SubscribedShards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayPassed:
-    """Apply it at `next_deadline`."""
+class ClockRead:
+    """The wall clock shows this time. Apply it at `next_deadline`, before the first consumer joins, and when
+    the wall clock was set: logs that wait for a time of day come by the corrected clock."""
+
+    unix_s: float
 
 
 Event = (
@@ -190,12 +207,13 @@ Event = (
     | Ack
     | AckUpTo
     | Redeliver
+    | PassOn
     | SeekTo
     | Expired
     | Appended
     | GroupsLoaded
     | SubscribedShards
-    | DelayPassed
+    | ClockRead
 )
 DeliveredRun = tuple[int, int, int]  # first, stop, redeliveries so far
 

@@ -8,12 +8,14 @@ logs of its key that were out as well, and a log with a delay lets later logs pa
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from loghub_service.subscription.acked import Run
 from loghub_service.subscription.events import ActiveChange
 from loghub_service.subscription.shared import LAST, Member, SharedQueue, is_last
 from loghub_service.subscription.slots import SlotOwners
-from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft
+from loghub_service.subscription.state import AttachedConsumer, Cursor, DispatchDraft, SubscriptionLimits
 
 
 @dataclass(slots=True, eq=False)
@@ -26,13 +28,40 @@ class DealtLogs:
     values: list[int] = field(default_factory=list)
 
 
+class Deal:
+    """What one dispatch deals, by consumer. There may be a thousand, so only those are looked at for which
+    there is a log."""
+
+    def __init__(self, queue: "KeyedQueue", limits: SubscriptionLimits) -> None:
+        self.dealt: dict[int, DealtLogs] = {}
+        self._members, self._limits = queue.members, limits
+        self._hungry = queue.hungry(limits)
+        self._next = next(self._hungry, None)  # those before it have no room
+
+    def to(self, consumer: int) -> DealtLogs:
+        found = self.dealt.get(consumer)
+        if found is None:
+            member = self._members[consumer]
+            found = self.dealt[consumer] = DealtLogs(member, member.room(self._limits))
+        return found
+
+    def is_wanted(self) -> bool:
+        """Whether any consumer has room for a log."""
+        while self._next is not None:
+            found = self.dealt.get(self._next.consumer.number)
+            if found is None or found.room > 0:
+                return True
+            self._next = next(self._hungry, None)
+        return False
+
+
 class KeyedQueue(SharedQueue):
     """``queues`` has the waiting positions of each slot as a heap, with some that are acknowledged already;
     none is empty. ``held`` has the member with logs of a slot that are out, and their number.
 
-    ``ready`` has, for each consumer, the lowest waiting position of each of its slots that it may get, with
-    some that it may not get any more: `_head` and `_may_take` say so. ``unowned`` has all slots that wait
-    without an owner, and perhaps some that do not wait any more.
+    ``ready`` has, for each consumer that has any, the lowest waiting position of each of its slots that it
+    may get, with some that it may not get any more: `_head` and `_may_take` say so. ``unowned`` has all slots
+    that wait without an owner, and perhaps some that do not wait any more.
     """
 
     __slots__ = ("held", "owners", "queues", "ready", "unowned")
@@ -76,7 +105,7 @@ class KeyedQueue(SharedQueue):
 
     def offer_all(self) -> None:
         """Offer the head of every waiting slot, because owners have changed."""
-        self.ready = {number: [] for number in self.members}
+        self.ready.clear()
         self.unowned.clear()
         for slot in list(self.queues):
             self._offer(slot)
@@ -90,7 +119,7 @@ class KeyedQueue(SharedQueue):
         if owner is None:
             self.unowned.add(slot)
         elif self._may_take(slot, owner):
-            heapq.heappush(self.ready[owner], (head, slot))
+            heapq.heappush(self.ready.setdefault(owner, []), (head, slot))
 
     def _head(self, slot: int) -> int | None:
         """The lowest position that waits in the slot."""
@@ -140,26 +169,26 @@ class KeyedQueue(SharedQueue):
             self._offer(value >> 1)  # it may have been the first that waited
         return value
 
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:  # noqa: ARG002 - has its slot
+        return False
+
     # -- delivery
 
     def dispatch(self, draft: DispatchDraft) -> None:
-        self.wake(draft.now)
+        self.wake(draft)
         if not self.has_supply:
             return
-        dealt = {
-            member.consumer.number: DealtLogs(member, member.room(draft.limits))
-            for member in self.hungry(draft.limits)
-        }
-        for number, one in dealt.items():
-            if self.ready[number]:
-                self._deal_waiting(one, draft)
-        self._deal_new(dealt, draft)
-        for one in dealt.values():
+        deal = Deal(self, draft.limits)
+        for number in tuple(self.ready):
+            if self.members[number].consumer.permits > 0:
+                self._deal_waiting(number, deal.to(number), draft)
+        self._deal_new(deal, draft)
+        for one in deal.dealt.values():
             self._deliver(one.member, one.positions, one.values, draft)
 
-    def _deal_waiting(self, dealt: DealtLogs, draft: DispatchDraft) -> None:
+    def _deal_waiting(self, number: int, dealt: DealtLogs, draft: DispatchDraft) -> None:
         """Deal what waits for this consumer and may go."""
-        ready = self.ready[dealt.member.consumer.number]
+        ready = self.ready[number]
         while ready and dealt.room > 0:
             position, slot = ready[0]
             is_current = self._head(slot) == position  # else it is acknowledged
@@ -169,6 +198,8 @@ class KeyedQueue(SharedQueue):
             if is_current:
                 self._deal(dealt, slot, position, self.waiting.pop(position))
                 self._offer(slot)
+        if not ready:
+            del self.ready[number]
 
     def _deal(self, dealt: DealtLogs, slot: int, position: int, value: int) -> None:
         self.hold(slot, dealt.member)
@@ -180,37 +211,32 @@ class KeyedQueue(SharedQueue):
         holder = self.held.get(slot)
         self.held[slot] = (member, 1 if holder is None else holder[1] + 1)
 
-    def _deal_new(self, dealt: dict[int, DealtLogs], draft: DispatchDraft) -> None:
+    def _deal_new(self, deal: Deal, draft: DispatchDraft) -> None:
         """What was not read yet. This keeps rule (b): a log that still waits after `_deal_waiting` has an
         owner without room, or one that may not take it, or is beyond the last range, and then a later log of
         its slot waits as well."""
         limits = draft.limits
-        hungry = sum(one.room > 0 for one in dealt.values())
-        unread = limits.max_unacked - self.unacked - sum(len(one.positions) for one in dealt.values())
-        while hungry and unread > 0 and len(self.waiting) < limits.look_ahead:
+        is_wanted = deal.is_wanted()
+        unread = limits.max_unacked - self.unacked - sum(len(one.positions) for one in deal.dealt.values())
+        while is_wanted and unread > 0 and len(self.waiting) < limits.look_ahead:
             piece = self.cursor.piece(unread, draft)
             if piece is None or self.cursor.acked.is_beyond(piece[1], limits.max_ranges):
                 break
             entry, first, stop = piece
             slots = entry.slots or ()
-            has_times = entry.not_before_s > draft.now or bool(self.held_back)
+            has_times = entry.due_unix_s > draft.unix_s or bool(self.held_back)
             position = first
-            while position < stop and hungry and len(self.waiting) < limits.look_ahead:
+            while position < stop and is_wanted and len(self.waiting) < limits.look_ahead:
                 slot = slots[position - entry.first]
                 value = slot << 1 | is_last(entry, position + 1)
                 owner = self.owners.owner(slot)
-                if has_times and self.is_held_back(entry, position, draft.now):
+                if has_times and self.is_held_back(entry, position, draft):
                     pass
-                elif (
-                    owner is None
-                    or (one := dealt.get(owner)) is None
-                    or one.room <= 0
-                    or not self._may_take(slot, owner)
-                ):
+                elif owner is None or (one := deal.to(owner)).room <= 0 or not self._may_take(slot, owner):
                     self._wait(position, value)
                 else:
                     self._deal(one, slot, position, value)
-                    hungry -= one.room == 0
+                    is_wanted = one.room > 0 or deal.is_wanted()
                 position += 1
             unread -= position - first
             self.cursor.pass_to(position, draft)

@@ -139,6 +139,9 @@ class OrderedQueue:
         if consumer is self.active:
             self.rewind()
 
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:  # noqa: ARG002 - the rest waits
+        return False
+
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         if consumer is not self.active:
             return []
@@ -193,5 +196,5 @@ class OrderedQueue:
     def has_unowned(self) -> bool:
         return False
 
-    def deadline(self) -> float | None:
+    def deadline(self, unix_ahead_s: float) -> float | None:  # noqa: ARG002 - no log waits for a time
         return None

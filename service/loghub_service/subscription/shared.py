@@ -7,8 +7,9 @@ acknowledged.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from loghub.domain.log_position import INDEX_MASK, group_end
 from loghub_service.subscription.acked import Acked, Run
@@ -18,6 +19,8 @@ from loghub_service.subscription.state import AttachedConsumer, Cursor, Dispatch
 # What is known of a position that is out or waits, in one number: whether it is the last of its group, and
 # above that bit the slot of its key (0 in Shared).
 LAST = 1
+# Up to so many positions to be delivered next, with what is known of them.
+Supply = Callable[[DispatchDraft, int], tuple[list[int], list[int]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,13 +41,49 @@ class Member:
         return self.consumer.priority, self.consumer.number
 
 
+class TimedPositions:
+    """Positions that wait until a time: ``until`` has the time of each, and what is known of it. The heap
+    ``timers`` has some as well that do not wait any more."""
+
+    __slots__ = ("timers", "until")
+
+    def __init__(self) -> None:
+        self.until: dict[int, tuple[float, int]] = {}
+        self.timers: list[tuple[float, int]] = []
+
+    def add(self, position: int, value: int, until_s: float) -> None:
+        self.until[position] = (until_s, value)
+        heapq.heappush(self.timers, (until_s, position))
+
+    def deadline(self) -> float | None:
+        while self.timers:
+            until_s, position = self.timers[0]
+            if position in self.until:
+                return until_s
+            heapq.heappop(self.timers)
+        return None
+
+    def due(self, now_s: float) -> Iterator[tuple[int, int]]:
+        """Take out what need not wait any more."""
+        while (until_s := self.deadline()) is not None and until_s <= now_s:
+            _, position = heapq.heappop(self.timers)
+            yield position, self.until.pop(position)[1]
+
+    def clear(self) -> None:
+        self.until.clear()
+        self.timers.clear()
+
+
 class SharedQueue:
     """``members`` are in the order of their turns, and ``served`` is the turn of the last delivery.
 
     ``out`` has each position that is out, with the member whose ``pending`` has it. ``waiting`` has those
-    that wait, with the heap ``lowest``, and ``delayed`` those that wait until a time, with the heap
-    ``timers``; what the heaps have and these do not is acknowledged. ``counts`` has the positions that were
-    redelivered, and ``held_back`` has the times of positions whose delay was not over at a rewind.
+    that wait, each in the heap ``lowest``, or in ``large`` if it is for a consumer that takes any size; what
+    the heaps have and ``waiting`` does not is acknowledged.
+    ``delayed`` has those whose consumer wanted them later, by the monotonic clock, and ``scheduled`` those
+    whose producer did, by the wall clock. ``counts`` has the positions that were redelivered, and
+    ``held_back`` has the times of positions whose delay was not over at a rewind: a time that the producer
+    has chosen is read again.
     """
 
     __slots__ = (
@@ -52,11 +91,12 @@ class SharedQueue:
         "cursor",
         "delayed",
         "held_back",
+        "large",
         "lowest",
         "members",
         "out",
+        "scheduled",
         "served",
-        "timers",
         "waiting",
     )
 
@@ -67,14 +107,15 @@ class SharedQueue:
         self.out: dict[int, Member] = {}
         self.waiting: dict[int, int] = {}
         self.lowest: list[int] = []
-        self.delayed: dict[int, tuple[float, int]] = {}
-        self.timers: list[tuple[float, int]] = []
+        self.large: list[int] = []
+        self.delayed, self.scheduled = TimedPositions(), TimedPositions()
         self.counts: dict[int, int] = {}
         self.held_back: dict[int, float] = {}
 
     @property
     def unacked(self) -> int:
-        return len(self.out) + len(self.waiting) + len(self.delayed)
+        timed = len(self.delayed.until) + len(self.scheduled.until)
+        return len(self.out) + len(self.waiting) + timed
 
     weight = unacked
 
@@ -94,9 +135,17 @@ class SharedQueue:
         for position, value in member.pending.items():
             self._take_back(position, value)
             self._wait(position, value)
+        if self.large and not self._has_taker():
+            for position in self.large:
+                heapq.heappush(self.lowest, position)
+            self.large.clear()
         if not self.members:
             self.rewind()
         return []
+
+    def _has_taker(self) -> bool:
+        """Whether a member takes logs of any size."""
+        return any(member.consumer.takes_any_size for member in self.members.values())
 
     def _take_back(self, position: int, value: int) -> None:  # noqa: ARG002 - see KeyedQueue
         """Note that the position is not out any more; the caller updates the member's ``pending``."""
@@ -160,8 +209,10 @@ class SharedQueue:
             self._take_back(position, value)
         elif position in self.waiting:
             value = self.waiting.pop(position)
-        elif position in self.delayed:
-            _, value = self.delayed.pop(position)
+        elif position in self.delayed.until:
+            _, value = self.delayed.until.pop(position)
+        elif position in self.scheduled.until:
+            _, value = self.scheduled.until.pop(position)
         else:
             return None
         if self.counts:
@@ -176,29 +227,40 @@ class SharedQueue:
         """Only logs that are out at this consumer come again: a late request may name logs that another
         consumer has now.
         """
-        member = self.members[consumer.number]
-        for position in list(member.pending) if runs is None else _named(runs, member.pending):
-            value = member.pending.pop(position)
-            consumer.unacked -= 1
-            self._take_back(position, value)
+        for position, value in self._taken_back(consumer, runs):
             if not is_counted:
                 self._wait(position, value)
                 continue
             self.counts[position] = self.counts.get(position, 0) + 1
-            self._delay(position, value, until_s)
+            self.delayed.add(position, value, until_s)
+
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:
+        if not self._has_taker():
+            return False
+        for position, value in self._taken_back(consumer, runs):
+            self.waiting[position] = value
+            heapq.heappush(self.large, position)
+        return True
+
+    def _taken_back(
+        self, consumer: AttachedConsumer, runs: Sequence[Run] | None
+    ) -> Iterator[tuple[int, int]]:
+        """Take what is out at the consumer, all of it or some runs, with what is known of it."""
+        pending = self.members[consumer.number].pending
+        for position in list(pending) if runs is None else _named(runs, pending):
+            value = pending.pop(position)
+            consumer.unacked -= 1
+            self._take_back(position, value)
+            yield position, value
 
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         pending = self.members[consumer.number].pending
         positions = sorted({p for first, stop, _ in runs for p in range(first, stop) if p in pending})
         return runs_of(positions, self.counts) if positions else []
 
-    def _delay(self, position: int, value: int, until_s: float) -> None:
-        self.delayed[position] = (until_s, value)
-        heapq.heappush(self.timers, (until_s, position))
-
     def rewind(self) -> None:
         """Forget what is out; the counts stay, and so do the delays that are not over."""
-        self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.items())
+        self.held_back.update((position, until_s) for position, (until_s, _) in self.delayed.until.items())
         self._forget_acked()
         self.cursor.rewind()
         self._clear()
@@ -210,13 +272,14 @@ class SharedQueue:
         self.held_back = {p: until_s for p, until_s in self.held_back.items() if p not in acked}
 
     def _clear(self) -> None:
-        """Nothing is out: the last member has left, or the shard is gone with what was out at its members."""
+        """Nothing is out: the last member has left, and ``large`` is empty since, or the shard is gone with
+        what was out at its members."""
         for member in self.members.values():
             member.consumer.unacked -= len(member.pending)
         self.waiting.clear()
         self.lowest.clear()
         self.delayed.clear()
-        self.timers.clear()
+        self.scheduled.clear()
 
     def forget(self) -> None:
         self._clear()
@@ -224,7 +287,7 @@ class SharedQueue:
         self.held_back.clear()
 
     def drop_below(self, mark: int, draft: DispatchDraft) -> None:
-        known = (self.out, self.waiting, self.delayed)
+        known = (self.out, self.waiting, self.delayed.until, self.scheduled.until)
         dropped = [p for positions in known for p in positions if p < mark]
         for position in dropped:
             self._forget_one(position)
@@ -244,13 +307,12 @@ class SharedQueue:
             if member.consumer.permits > 0 and member.room(limits) > 0:
                 yield member
 
-    def deadline(self) -> float | None:
-        while self.timers:
-            until_s, position = self.timers[0]
-            if position in self.delayed:
-                return until_s
-            heapq.heappop(self.timers)
-        return None
+    def deadline(self, unix_ahead_s: float) -> float | None:
+        delayed_s, due_unix_s = self.delayed.deadline(), self.scheduled.deadline()
+        if due_unix_s is None:
+            return delayed_s
+        due_s = due_unix_s - unix_ahead_s
+        return due_s if delayed_s is None else min(delayed_s, due_s)
 
     def has_unowned(self) -> bool:
         return False
@@ -260,23 +322,30 @@ class SharedQueue:
         """Whether a log may be there to be dealt: without one, the consumers need not be looked at."""
         return bool(self.waiting or self.cursor.window)
 
-    def wake(self, now: float) -> None:
+    def wake(self, draft: DispatchDraft) -> None:
         """Let go what has waited for its time."""
-        while (until_s := self.deadline()) is not None and until_s <= now:
-            _, position = heapq.heappop(self.timers)
-            _, value = self.delayed.pop(position)
-            self._wait(position, value)
+        for timed, now_s in ((self.delayed, draft.now), (self.scheduled, draft.unix_s)):
+            for position, value in timed.due(now_s):
+                self._wait(position, value)
 
     def dispatch(self, draft: DispatchDraft) -> None:
-        self.wake(draft.now)
+        self.wake(draft)
+        ready = list(self.hungry(draft.limits)) if self.has_supply else []
+        if self.large:
+            takers = [member for member in ready if member.consumer.takes_any_size]
+            self._deal_in_turns(takers, partial(self._next_waiting, self.large), draft)
+            ready = [member for member in ready if member.room(draft.limits) > 0]
+        self._deal_in_turns(ready, self._next, draft)
+
+    def _deal_in_turns(self, ready: list[Member], supply: Supply, draft: DispatchDraft) -> None:
+        """Deal to these members in turns, while they have room and there is a log."""
         limits = draft.limits
-        ready = list(self.hungry(limits)) if self.has_supply else []
         while ready:
             turn = [m for m in ready if m.consumer.priority == ready[0].consumer.priority]
             later = next((i for i, member in enumerate(turn) if member.turn > self.served), 0)
             turn = turn[later:] + turn[:later]
             rounds = min(member.room(limits) for member in turn)
-            positions, values = self._supply(draft, rounds * len(turn))
+            positions, values = supply(draft, rounds * len(turn))
             if not positions:
                 return
             # This deals the logs as one at a time would: no consumer's room ends within these rounds.
@@ -285,19 +354,26 @@ class SharedQueue:
             self.served = turn[(len(positions) - 1) % len(turn)].turn
             ready = [member for member in ready if member.room(limits) > 0]
 
-    def _supply(self, draft: DispatchDraft, max_logs: int) -> tuple[list[int], list[int]]:
-        """The next positions to be delivered, with what is known of them."""
-        positions, values = list[int](), list[int]()
-        limits, waiting, lowest = draft.limits, self.waiting, self.lowest
+    def _next_waiting(
+        self, lowest: list[int], draft: DispatchDraft, max_logs: int
+    ) -> tuple[list[int], list[int]]:
+        """The next positions of a heap, with what is known of them."""
+        positions, values, waiting = list[int](), list[int](), self.waiting
         while lowest and len(positions) < max_logs:
             value = waiting.get(lowest[0])
             if value is not None:
-                if self.cursor.acked.is_beyond(lowest[0], limits.max_ranges):
-                    return positions, values
+                if self.cursor.acked.is_beyond(lowest[0], draft.limits.max_ranges):
+                    break
                 del waiting[lowest[0]]
                 positions.append(lowest[0])
                 values.append(value)
             heapq.heappop(lowest)
+        return positions, values
+
+    def _next(self, draft: DispatchDraft, max_logs: int) -> tuple[list[int], list[int]]:
+        """The next positions for any member, with what is known of them."""
+        positions, values = self._next_waiting(self.lowest, draft, max_logs)
+        limits = draft.limits
         room = limits.max_unacked - self.unacked - len(positions)
         while room > 0 and len(positions) < max_logs:
             piece = self.cursor.piece(min(room, max_logs - len(positions)), draft)
@@ -306,8 +382,8 @@ class SharedQueue:
             entry, first, stop = piece
             room -= stop - first
             self.cursor.pass_to(stop, draft)
-            if entry.not_before_s > draft.now or self.held_back:
-                due = [p for p in range(first, stop) if not self.is_held_back(entry, p, draft.now)]
+            if entry.due_unix_s > draft.unix_s or self.held_back:
+                due = [p for p in range(first, stop) if not self.is_held_back(entry, p, draft)]
                 positions += due
                 values += (value_of(entry, position) for position in due)
             else:
@@ -316,12 +392,16 @@ class SharedQueue:
                 values[-1] = is_last(entry, stop)
         return positions, values
 
-    def is_held_back(self, entry: LoadedEntry, position: int, now: float) -> bool:
+    def is_held_back(self, entry: LoadedEntry, position: int, draft: DispatchDraft) -> bool:
         """Let a new position wait if its time has not come."""
-        until_s = max(entry.not_before_s, self.held_back.pop(position, 0.0))
-        if until_s > now:
-            self._delay(position, value_of(entry, position), until_s)
-        return until_s > now
+        until_s = self.held_back.pop(position, 0.0)
+        if until_s > draft.now:
+            self.delayed.add(position, value_of(entry, position), until_s)
+        elif entry.due_unix_s > draft.unix_s:
+            self.scheduled.add(position, value_of(entry, position), entry.due_unix_s)
+        else:
+            return False
+        return True
 
     def _deliver(self, member: Member, positions: list[int], values: list[int], draft: DispatchDraft) -> None:
         if positions:

@@ -66,7 +66,7 @@ class SubscriptionSettings:
 class AttachedConsumer:
     """``permits`` is what the consumer can take, below 0 after an entry that was larger. ``unacked`` counts
     the logs that are out at it, in all its shards. ``is_everywhere``: it is attached to each new shard as
-    well. It gets logs of ``only`` these shards."""
+    well. It gets logs of ``only`` these shards. ``takes_any_size``: no log is too large for it."""
 
     number: int
     name: str
@@ -77,6 +77,7 @@ class AttachedConsumer:
     unacked: int = 0
     is_everywhere: bool = False
     only: frozenset[int] | None = None
+    takes_any_size: bool = True
 
     def permits_at(self, shard: int) -> int:
         """How many logs of the shard the consumer can take."""
@@ -106,6 +107,10 @@ class Queue(Protocol):
     ) -> None:
         """Deliver again what is out at the consumer, all of it or some runs, but not before a time."""
 
+    def pass_on(self, consumer: AttachedConsumer, runs: Sequence[Run]) -> bool:
+        """Give logs that are out at the consumer, and are too large for it, to one that takes any size;
+        whether there is one that may get them."""
+
     def still_out(self, consumer: AttachedConsumer, runs: Sequence[DeliveredRun]) -> list[DeliveredRun]:
         """What of these runs is out at the consumer."""
 
@@ -127,8 +132,9 @@ class Queue(Protocol):
     def has_unowned(self) -> bool:
         """Whether a log waits whose slot nobody has."""
 
-    def deadline(self) -> float | None:
-        """When the first log may be delivered of those that wait for a time."""
+    def deadline(self, unix_ahead_s: float) -> float | None:
+        """When the first log may be delivered of those that wait for a time, in monotonic seconds; unix
+        seconds are ahead of these by so much."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -258,13 +264,14 @@ class Subscription:
     """All consumers and shards. ``consumers`` are in the order in which they joined. ``full`` has those that
     got as many logs as one may have: once they have fewer, each of their shards can deliver again.
     ``deadlines`` has the shards of which a log waits for a time, with the first such time, in monotonic
-    seconds."""
+    seconds; by the wall clock, unix seconds are ahead of these by ``unix_ahead_s``."""
 
     settings: SubscriptionSettings
     shards: dict[int, Cursor] = field(default_factory=dict)
     consumers: dict[int, AttachedConsumer] = field(default_factory=dict)
     full: dict[int, AttachedConsumer] = field(default_factory=dict)
     deadlines: dict[int, float] = field(default_factory=dict)
+    unix_ahead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +295,10 @@ class DispatchDraft:
     outcome: DispatchOutcome = field(default_factory=DispatchOutcome)
     touched: dict[int, Cursor] = field(default_factory=dict)
     asking: list[AttachedConsumer] = field(default_factory=list)
+
+    @property
+    def unix_s(self) -> float:
+        return self.now + self.subscription.unix_ahead_s
 
     def touch(self, cursor: Cursor) -> None:
         self.touched[cursor.shard] = cursor

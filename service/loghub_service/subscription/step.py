@@ -7,7 +7,7 @@ events on one state copies it first.
 
 How to use it: apply events one at a time. Persist ``acked`` and ``replaced`` before a receipt is sent; a
 delivery needs nothing to be durable. Answer each `LoadGroups` by a `GroupsLoaded`. After each step, set one
-timer for `next_deadline` and apply `DelayPassed` when it fires.
+timer for `next_deadline` and apply `ClockRead` when it fires.
 
     shards = {0: ShardStart(end=position_of(1))}
     subscription = create(SubscriptionSettings(type=SubscriptionType.SHARED), shards)
@@ -30,8 +30,8 @@ from loghub_service.subscription.events import (
     Allow,
     Appended,
     ChangeSettings,
+    ClockRead,
     CursorTransition,
-    DelayPassed,
     DispatchOutcome,
     Event,
     Expired,
@@ -40,6 +40,7 @@ from loghub_service.subscription.events import (
     Join,
     LeaveSubscription,
     LoadGroups,
+    PassOn,
     Redeliver,
     Refusal,
     SeekTo,
@@ -87,7 +88,8 @@ def step(
     """Apply one event. A bad request results in a refusal or in rejected runs, never in an exception."""
     draft = DispatchDraft(subscription=subscription, now=now, limits=limits)
     match event:
-        case DelayPassed():
+        case ClockRead():
+            subscription.unix_ahead_s = event.unix_s - now
             draft.touched.update(subscription.shards)
         case SubscribedShards():
             _change_shards(draft, event)
@@ -104,7 +106,7 @@ def step(
 
 
 def next_deadline(subscription: Subscription) -> float | None:
-    """When to apply a `DelayPassed`, in monotonic seconds; None if no log waits for a time."""
+    """When to apply a `ClockRead`, in monotonic seconds; None if no log waits for a time."""
     return min(subscription.deadlines.values(), default=None)
 
 
@@ -126,6 +128,7 @@ def _join(draft: DispatchDraft, event: Join) -> None:
         slots=event.slots if event.type is SubscriptionType.KEY_SHARED else None,
         shards=shards,
         is_everywhere=event.shards is None,
+        takes_any_size=event.takes_any_size,
     )
     subscription.consumers[consumer.number] = consumer
     for shard in shards:
@@ -278,7 +281,7 @@ def _reaches(cursor: Cursor, end: int, *, is_closed: bool) -> None:
     cursor.is_closed |= is_closed
 
 
-_OfShard = Ack | AckUpTo | Redeliver | SeekTo | Expired | Appended | GroupsLoaded
+_OfShard = Ack | AckUpTo | Redeliver | PassOn | SeekTo | Expired | Appended | GroupsLoaded
 
 
 def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
@@ -292,13 +295,8 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             _ack(draft, cursor, event)
         case AckUpTo():
             _ack_up_to(draft, cursor, event)
-        case Redeliver():
-            consumer = cursor.members.get(event.consumer)
-            if consumer is None:
-                draft.outcome.refusal = Refusal.UNKNOWN_CONSUMER
-            else:
-                until_s = draft.now + max(event.delay_s, 0.0)
-                cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
+        case Redeliver() | PassOn():
+            draft.outcome.refusal = _take_back(draft, cursor, event)
         case SeekTo():
             _seek(draft, cursor, event.position)
         case Expired():
@@ -309,6 +307,17 @@ def _of_shard(draft: DispatchDraft, event: _OfShard) -> None:
             if cursor.is_loading and event.load == cursor.load:
                 cursor.is_loading = False
                 fill(cursor, event, draft)
+
+
+def _take_back(draft: DispatchDraft, cursor: Cursor, event: Redeliver | PassOn) -> Refusal | None:
+    consumer = cursor.members.get(event.consumer)
+    if consumer is None:
+        return Refusal.UNKNOWN_CONSUMER
+    if isinstance(event, PassOn):
+        return None if cursor.queue.pass_on(consumer, event.runs) else Refusal.NO_TAKER
+    until_s = draft.now + max(event.delay_s, 0.0)
+    cursor.queue.redeliver(consumer, event.runs, until_s, is_counted=event.is_counted)
+    return None
 
 
 def _ack(draft: DispatchDraft, cursor: Cursor, event: Ack) -> None:
@@ -372,7 +381,8 @@ def _settle(draft: DispatchDraft) -> None:
 
 def _keep_deadline(subscription: Subscription, cursor: Cursor) -> None:
     """So that `next_deadline` looks at no other shard: it is asked after each step."""
-    deadline_s = cursor.queue.deadline() if _may_deliver(cursor) else None
+    ahead_s = subscription.unix_ahead_s
+    deadline_s = cursor.queue.deadline(ahead_s) if _may_deliver(cursor) else None
     if deadline_s is None:
         subscription.deadlines.pop(cursor.shard, None)
     else:

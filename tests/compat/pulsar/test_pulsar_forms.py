@@ -1,5 +1,6 @@
 """A log from PutLogs, a Kafka client or a Pulsar client is the same for the readers of all protocols."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from loghub.wire.loggroup import Log, LogGroup, decode, encode, split
+from tests.compat.pulsar.client_programs import LANGUAGES
 from tests.compat.pulsar.clients import values
 from tests.compat.pulsar.places import PROJECT, ServicePlace, a_service_place
+from tests.compat.representatives import representative
 from tests.support import START_GUARD_S, wait_until
 
 pytestmark = pytest.mark.long
@@ -70,6 +73,22 @@ def test_a_log_is_the_same_for_every_reader(place: ServicePlace, tmp_path: Path)
         assert values(messages) == list(WRITERS)
         assert [(message.key, message.properties) for message in messages] == [("k", {"p": "v"})] * 3
         assert messages[2].event_ms == when_ms
+
+
+@representative("language", LANGUAGES, "go")
+def test_a_message_that_is_refused_for_good_fails_and_its_producer_goes_on(
+    place: ServicePlace, language: str
+) -> None:
+    """Java hears the reason. The others send the message again until their time-out. As it is compressed, no
+    client knows that it is too large for a log group."""
+    topic, client = place.partition(), place.client(language)
+    producer = client.producer(topic, codec="ZSTD", sendTimeoutMs=3_000)
+    (refused,) = producer.outcomes({"value": "too large", "size": 12 << 20})
+    assert isinstance(refused, str)
+    assert re.search("NotAllowed" if language == "java" else "(?i)time", refused)
+    producer.send("the next one")
+    assert values(client.consumer(topic).receive()) == ["the next one"]
+    wait_until(lambda: "message refused" in place.service.log.read_text(), "the log line")
 
 
 def test_a_log_that_was_not_written_raw_is_read_as_its_json(place: ServicePlace) -> None:

@@ -7,6 +7,7 @@ from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     Appended,
+    ClockRead,
     DispatchOutcome,
     Event,
     Flow,
@@ -37,7 +38,7 @@ class DrivenSubscription:
         in_order: bool = True,
         limits: SubscriptionLimits | None = None,
         parents: Sequence[tuple[int, ...]] = (),
-        not_before_s: float = 0.0,
+        due_unix_s: float = 0.0,
     ) -> None:
         self.type = subscription_type
         self.limits = limits or SubscriptionLimits()
@@ -50,7 +51,7 @@ class DrivenSubscription:
         }
         self.subscription = create(SubscriptionSettings(type=subscription_type, in_order=in_order), starts)
         self.now = 0.0
-        self.not_before_s = not_before_s  # of each group
+        self.due_unix_s = due_unix_s  # of each group
         self.delivered: dict[int, list[tuple[int, int]]] = {}
 
     def apply(self, event: Event) -> DispatchOutcome:
@@ -69,7 +70,7 @@ class DrivenSubscription:
             slots = groups[ordinal]
             if slots:  # else it is lost
                 first = position_of(ordinal)
-                entries.append(LoadedEntry(first, len(slots), slots=slots, not_before_s=self.not_before_s))
+                entries.append(LoadedEntry(first, len(slots), slots=slots, due_unix_s=self.due_unix_s))
             ordinal += 1
         return GroupsLoaded(shard=shard, load=number, entries=entries, next=position_of(ordinal))
 
@@ -95,6 +96,7 @@ class DrivenSubscription:
         name: str = "",
         shards: tuple[int, ...] = (0,),
         slots: tuple[tuple[int, int], ...] | None = None,
+        takes_any_size: bool = True,
     ) -> DispatchOutcome:
         outcome = self.apply(
             Join(
@@ -104,6 +106,7 @@ class DrivenSubscription:
                 shards=shards,
                 priority=priority,
                 slots=slots,
+                takes_any_size=takes_any_size,
             )
         )
         if permits:
@@ -112,6 +115,11 @@ class DrivenSubscription:
 
     def flow(self, consumer: int, permits: int) -> DispatchOutcome:
         return self.apply(Flow(consumer=consumer, permits=permits))
+
+    def time_passes(self, to_s: float, *, unix_s: float | None = None) -> DispatchOutcome:
+        """``unix_s``: by the wall clock, if that shows another time."""
+        self.now = to_s
+        return self.apply(ClockRead(unix_s=to_s if unix_s is None else unix_s))
 
     def ack(self, *positions: int, shard: int = 0) -> DispatchOutcome:
         return self.apply(Ack(shard=shard, runs=[(p, p + 1) for p in positions]))

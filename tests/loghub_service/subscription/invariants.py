@@ -173,16 +173,27 @@ def _check_shared(
             values |= member.pending
             out[number] += len(member.pending)
             assert all(queue.out[position] is member for position in member.pending)
-    values |= {position: value for position, (_, value) in queue.delayed.items()}
+    for timed in (queue.delayed, queue.scheduled):
+        values |= {position: value for position, (_, value) in timed.until.items()}
+        assert not timed.until or {position for _, position in timed.timers} >= timed.until.keys()
     assert values.keys() == below
     turns = [member.turn for member in queue.members.values()]
     assert turns == sorted(turns)
     for position, value in values.items():
         assert bool(value & LAST) is (position + 1 not in logs)
         assert not is_keyed or value >> 1 == logs[position]
-    assert not queue.delayed or {position for _, position in queue.timers} >= queue.delayed.keys()
+    if queue.large:
+        large = set(queue.large) & queue.waiting.keys()
+        assert not large & set(queue.lowest)
+        assert not large or _has_taker(queue), "nobody could take these logs"
     if is_keyed:
         _check_keyed(cursor, cast(KeyedQueue, queue))
+
+
+def _has_taker(queue: SharedQueue, limits: SubscriptionLimits | None = None) -> bool:
+    """Whether there is a consumer for logs of any size, and with ``limits``, whether it has room."""
+    takers = [member for member in queue.members.values() if member.consumer.takes_any_size]
+    return any(limits is None or member.room(limits) > 0 for member in takers)
 
 
 def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
@@ -200,7 +211,7 @@ def _check_keyed(cursor: Cursor, queue: KeyedQueue) -> None:
     for slot, head in heads.items():
         owner = queue.owners.owner(slot)
         if owner is not None and (slot not in queue.held or queue.held[slot][0].consumer.number == owner):
-            assert (head, slot) in queue.ready[owner], "nothing would deliver this log"
+            assert (head, slot) in queue.ready.get(owner, ()), "nothing would deliver this log"
     assert queue.has_unowned() is any(queue.owners.owner(slot) is None for slot in heads)
     owners = {owner for _, owner in queue.owners.pieces()} - {None}
     assert owners == cursor.members.keys(), "a consumer has no slot, or one that left has"
@@ -246,7 +257,9 @@ def _check_progress(kind: SubscriptionType, cursor: Cursor, unread: int, limits:
     """Nothing that could be delivered is left, and what could be read is being read."""
     queue = cursor.queue
     if kind is SubscriptionType.SHARED:
-        waiting = cast(SharedQueue, queue).waiting
+        shared = cast(SharedQueue, queue)
+        waits = shared.large and not _has_taker(shared, limits)
+        waiting = shared.waiting.keys() - set(shared.large) if waits else shared.waiting
         assert all(cursor.acked.is_beyond(p, limits.max_ranges) for p in waiting)
     if kind is SubscriptionType.KEY_SHARED:
         keyed = cast(KeyedQueue, queue)
@@ -425,7 +438,8 @@ def _check_delivery(delivery: Delivery, after: Subscription, stored: Stored) -> 
             earlier = (p for p, slot in logs.items() if p < position and slot == logs[position])
             for p in earlier:
                 is_with_it = p in queue.out and queue.out[p].consumer is consumer
-                assert p in cursor.acked or is_with_it or p in queue.delayed, "a log passed one of its key"
+                is_later = p in queue.delayed.until or p in queue.scheduled.until
+                assert p in cursor.acked or is_with_it or is_later, "a log passed one of its key"
 
 
 def _delivered(delivery: Delivery) -> Iterator[tuple[int, int]]:

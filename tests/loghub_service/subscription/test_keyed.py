@@ -2,7 +2,7 @@
 
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionType
-from loghub_service.subscription.events import DelayPassed, Join, LeaveSubscription, Redeliver, Refusal
+from loghub_service.subscription.events import Join, LeaveSubscription, Redeliver, Refusal
 from loghub_service.subscription.slots import SLOTS
 from loghub_service.subscription.state import SubscriptionLimits
 from tests.loghub_service.subscription.driver import DrivenSubscription
@@ -91,17 +91,15 @@ def test_a_log_with_a_delay_lets_others_of_its_key_pass() -> None:
     of.delivered.clear()
     of.flow(1, 9)
     assert of.taken(1) == [1]
-    of.now = 1.0
-    of.apply(DelayPassed())
+    of.time_passes(1.0)
     assert of.delivered == {1: [(0, 1)]}
 
 
 def test_logs_with_a_time_wait_for_it() -> None:
-    of = DrivenSubscription(KEYED, ((LOW, HIGH),), not_before_s=3.0)
+    of = DrivenSubscription(KEYED, ((LOW, HIGH),), due_unix_s=3.0)
     of.join(1, permits=9)
     assert of.taken(1) == []
-    of.now = 3.0
-    of.apply(DelayPassed())
+    of.time_passes(3.0)
     assert of.taken(1) == [0, 1]
 
 
@@ -112,8 +110,7 @@ def test_a_delay_survives_that_nobody_is_connected() -> None:
     of.apply(LeaveSubscription(consumer=1))
     of.join(2, permits=9)
     assert of.delivered[2] == [(0, 0)]
-    of.now = 5.0
-    of.apply(DelayPassed())
+    of.time_passes(5.0)
     assert of.delivered[2] == [(0, 0), (1, 1)]
 
 

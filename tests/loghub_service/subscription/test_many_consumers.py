@@ -9,7 +9,18 @@ import pytest
 
 from loghub.domain.log_position import position_of
 from loghub.domain.subscription import SubscriptionType
-from loghub_service.subscription.events import Ack, Allow, Appended, Event, Join, LeaveSubscription
+from loghub_service.subscription.events import (
+    Ack,
+    Allow,
+    Appended,
+    Event,
+    GroupsLoaded,
+    Join,
+    LeaveSubscription,
+    LoadedEntry,
+    Redeliver,
+)
+from loghub_service.subscription.slots import SLOTS
 from loghub_service.subscription.state import Subscription, SubscriptionSettings
 from loghub_service.subscription.step import ShardStart, create, step
 
@@ -44,6 +55,42 @@ def calls(action: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return made
+
+
+def busy(consumers: int) -> Subscription:
+    """Of Key_Shared: the logs of one consumer wait, since it has no permits, and the others have some out and
+    could take more."""
+    shard = {0: ShardStart(end=position_of(1))}
+    subscription = create(SubscriptionSettings(type=SubscriptionType.KEY_SHARED), shard)
+    for number in range(1, consumers + 1):
+        step(subscription, joining(SubscriptionType.KEY_SHARED, number), now=0.0)
+        step(subscription, Allow(consumer=number, permits=0 if number == 1 else 1000), now=0.0)
+    slots = range(0, SLOTS, SLOTS // 400)  # each consumer has some of them
+    entry = LoadedEntry(0, len(slots), slots=slots)
+    loaded = GroupsLoaded(shard=0, load=1, entries=[entry], next=position_of(1))
+    done = step(subscription, loaded, now=0.0)
+    assert len({delivery.consumer for delivery in done.deliveries}) == consumers - 1
+    assert subscription.shards[0].queue.unacked > sum(d.permits for d in done.deliveries)
+    return subscription
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Ack(shard=0, runs=[(399, 400)]),
+        Redeliver(consumer=2, shard=0),
+        Allow(consumer=2, permits=20),
+        Appended(shard=0, end=position_of(2)),
+    ],
+    ids=["acknowledges", "refuses", "receives", "a log arrives"],
+)
+def test_a_request_costs_as_much_beside_many_busy_consumers_of_key_shared(event: Event) -> None:
+    made = []
+    for consumers in (FEW, MANY):
+        subscription = busy(consumers)
+        made.append(calls(lambda: step(subscription, event, now=0.0)))  # noqa: B023 - it is called here
+    few, many = made
+    assert many - few < MANY - FEW
 
 
 @pytest.mark.parametrize("subscription_type", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])

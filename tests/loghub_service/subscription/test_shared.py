@@ -7,10 +7,10 @@ from loghub.domain.subscription import SubscriptionType
 from loghub_service.subscription.events import (
     Ack,
     Allow,
-    DelayPassed,
     Expired,
     Join,
     LeaveSubscription,
+    PassOn,
     Redeliver,
     Refusal,
     SeekTo,
@@ -198,11 +198,9 @@ def test_a_delay_holds_a_log_back_and_lets_others_pass() -> None:
     of.flow(1, 9)
     assert of.taken(1) == [2]
     assert next_deadline(of.subscription) == 2.5
-    of.now = 2.4
-    of.apply(DelayPassed())
+    of.time_passes(2.4)
     assert of.taken(1) == []
-    of.now = 2.5
-    of.apply(DelayPassed())
+    of.time_passes(2.5)
     assert of.delivered == {1: [(0, 1)]}
     assert next_deadline(of.subscription) is None
 
@@ -227,19 +225,51 @@ def test_a_delay_survives_that_nobody_is_connected() -> None:
     assert next_deadline(of.subscription) is None
     of.join(2, permits=9)
     assert of.delivered[2] == [(0, 0)]
-    of.now = 5.0
-    of.apply(DelayPassed())
+    of.time_passes(5.0)
     assert of.delivered[2] == [(0, 0), (1, 1)]
 
 
 def test_logs_with_a_time_wait_for_it() -> None:
-    of = DrivenSubscription(SHARED, plain(2), not_before_s=7.0)
+    of = DrivenSubscription(SHARED, plain(2), due_unix_s=7.0)
     of.join(1, permits=9)
     assert of.taken(1) == []
     of.ack(0)
-    of.now = 7.0
-    of.apply(DelayPassed())
+    of.time_passes(7.0)
     assert of.taken(1) == [1]
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+@pytest.mark.parametrize("permits", [0, 9])
+def test_logs_with_a_time_follow_a_clock_that_is_set(kind: SubscriptionType, permits: int) -> None:
+    """Whether they wait because of their time or are not dealt yet; a delay is a duration."""
+    of = DrivenSubscription(kind, plain(2), due_unix_s=100.0)
+    of.time_passes(1.0, unix_s=100.0)
+    of.join(1, permits=1)
+    assert of.taken(1) == [0]
+    of.apply(Redeliver(consumer=1, shard=0, delay_s=5.0))
+    of.time_passes(2.0, unix_s=50.0)
+    of.flow(1, permits)
+    of.flow(1, 9 - permits)
+    assert of.taken(1) == []
+    assert next_deadline(of.subscription) == 6.0
+    of.time_passes(6.0, unix_s=54.0)
+    assert of.delivered.pop(1) == [(0, 1)]
+    assert next_deadline(of.subscription) == 52.0
+    of.time_passes(7.0, unix_s=99.0)
+    assert of.taken(1) == []
+    assert next_deadline(of.subscription) == 8.0
+    of.time_passes(8.0, unix_s=100.0)
+    assert of.taken(1) == [1]
+
+
+def test_a_time_counts_by_the_clock_of_now_after_nobody_was_connected() -> None:
+    of = DrivenSubscription(SHARED, plain(1), due_unix_s=100.0)
+    of.time_passes(1.0, unix_s=50.0)
+    of.join(1, permits=9)
+    of.apply(LeaveSubscription(consumer=1))
+    of.time_passes(2.0, unix_s=100.0)
+    of.join(2, permits=9)
+    assert of.taken(2) == [0]
 
 
 def test_a_late_acknowledgment_settles_what_is_out_elsewhere_waits_or_is_not_read() -> None:
@@ -397,8 +427,8 @@ def test_a_seek_forgets_delays() -> None:
     assert of.taken(2) == [0, 1]
     of.flow(2, 9)
     of.apply(Redeliver(consumer=2, shard=0, delay_s=9.0))
-    for of.now, expected in ((5.0, []), (9.0, [0, 1])):
-        of.apply(DelayPassed())
+    for now, expected in ((5.0, []), (9.0, [0, 1])):
+        of.time_passes(now)
         assert of.taken(2) == expected
 
 
@@ -417,3 +447,84 @@ def test_what_is_out_above_the_expired_logs_stays_out() -> None:
     of.apply(Expired(shard=0, position=G1))
     assert of.subscription.consumers[1].unacked == 1
     assert of.ack(G1).acked == {0: [(G1, G2)]}
+
+
+def test_a_log_that_is_too_large_for_its_consumer_waits_for_one_that_takes_any_size() -> None:
+    """Whatever the priorities are; meanwhile the other logs go on."""
+    of = DrivenSubscription(SHARED, plain(3, 1))
+    of.join(1, permits=2, takes_any_size=False)
+    of.join(2, priority=1)
+    assert of.taken(1) == [0, 1]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 2)])).refusal is None
+    of.flow(1, 1)
+    assert of.taken(1) == [2]
+    of.flow(2, 1)
+    of.flow(1, 9)
+    assert (of.taken(2), of.taken(1)) == ([0], [G1])
+    of.flow(2, 1)
+    assert of.delivered == {2: [(1, 0)]}
+    of.ack(0, 1, 2, G1)
+    assert of.mark == position_of(2)
+
+
+def test_what_is_too_large_goes_to_the_takers_in_turns_and_first() -> None:
+    of = DrivenSubscription(SHARED, plain(8))
+    of.join(1, permits=4, takes_any_size=False)
+    assert of.taken(1) == [0, 1, 2, 3]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 4)])).refusal is Refusal.NO_TAKER
+    of.join(2)
+    of.join(3)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(1, 3)]))
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(3, 2)
+    of.flow(2, 2)
+    assert (of.taken(3), of.taken(2)) == ([0, 1], [2, 4])
+
+
+def test_a_taker_without_room_for_more_holds_nobody_up() -> None:
+    limits = SubscriptionLimits(max_unacked=3, max_unacked_of_consumer=2)
+    of = DrivenSubscription(SHARED, plain(5), limits=limits)
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=9)
+    assert (of.taken(1), of.taken(2)) == ([0], [1, 2])
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(1, 9)
+    of.ack(1)
+    assert (of.taken(2), of.taken(1)) == ([0], [3])
+
+
+def test_what_is_too_large_is_for_all_once_no_taker_is_left() -> None:
+    """Then the endpoint of the consumer that is dealt it leaves it out."""
+    of = DrivenSubscription(SHARED, plain(3))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=1)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(1, 1)
+    assert (of.taken(1), of.taken(2)) == ([0, 2], [1])
+    of.apply(LeaveSubscription(consumer=2))
+    of.flow(1, 9)
+    assert of.taken(1) == [0, 1]
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)])).refusal is Refusal.NO_TAKER
+
+
+def test_what_is_too_large_comes_to_a_limited_consumer_again_once_it_was_refused() -> None:
+    of = DrivenSubscription(SHARED, plain(1))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2)
+    of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)]))
+    of.flow(2, 1)
+    of.apply(Redeliver(consumer=2, shard=0))
+    of.flow(1, 1)
+    assert of.delivered[1] == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.KEY_SHARED, SubscriptionType.FAILOVER])
+def test_what_is_too_large_is_for_nobody_else_where_one_consumer_alone_may_get_it(
+    kind: SubscriptionType,
+) -> None:
+    of = DrivenSubscription(kind, plain(1))
+    of.join(1, permits=1, takes_any_size=False)
+    of.join(2, permits=1)
+    assert of.apply(PassOn(consumer=1, shard=0, runs=[(0, 1)])).refusal is Refusal.NO_TAKER
+    assert of.apply(PassOn(consumer=3, shard=0, runs=[(0, 1)])).refusal is Refusal.UNKNOWN_CONSUMER
+    assert of.delivered == {1: [(0, 0)]}

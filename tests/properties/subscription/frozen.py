@@ -7,7 +7,6 @@ reads. The order in which consumers joined does not matter either.
 The subscription may be one of the rules, or of a copy of them (`tests.properties.guards`).
 """
 
-import heapq
 from collections import deque
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,16 +17,18 @@ from loghub_service.subscription.acked import Run
 from loghub_service.subscription.events import LoadedEntry
 from loghub_service.subscription.keyed import KeyedQueue
 from loghub_service.subscription.ordered import OrderedQueue
-from loghub_service.subscription.shared import SharedQueue
+from loghub_service.subscription.shared import SharedQueue, TimedPositions
 from loghub_service.subscription.slots import SlotRange
 from loghub_service.subscription.state import Cursor, Subscription, SubscriptionSettings
 
 MAX_COUNT = 2  # of redeliveries: more make no difference
 LOAD = 1  # the number of a load that is under way
 
-FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...]]
+# Number, permits, priority, slots, shards, whether it takes any size.
+FrozenConsumer = tuple[int, int, int, tuple[SlotRange, ...] | None, tuple[int, ...], bool]
 FrozenOrdered = tuple[int, tuple[tuple[int, int], ...], int]  # active, stops, unacked
 Pairs = tuple[tuple[int, int], ...]
+Timed = tuple[tuple[int, float, int], ...]
 Value = TypeVar("Value")
 
 
@@ -37,7 +38,9 @@ class FrozenShared(NamedTuple):
     served: tuple[int, int]
     pending: tuple[tuple[int, Pairs], ...]
     waiting: Pairs
-    delayed: tuple[tuple[int, float, int], ...]
+    large: tuple[int, ...]
+    delayed: Timed
+    scheduled: Timed
     counts: Pairs
     held_back: tuple[tuple[int, float], ...]
     pieces: tuple[tuple[int, int | None], ...] = ()
@@ -62,6 +65,7 @@ class FrozenSubscription(NamedTuple):
     type: SubscriptionType
     consumers: tuple[FrozenConsumer, ...]
     cursors: tuple[FrozenCursor, ...]
+    unix_ahead_s: float
 
 
 def freeze(subscription: Subscription) -> FrozenSubscription:
@@ -69,7 +73,7 @@ def freeze(subscription: Subscription) -> FrozenSubscription:
         subscription.settings.type,
         tuple(
             [
-                (number, c.permits, c.priority, c.slots, c.shards)
+                (number, c.permits, c.priority, c.slots, c.shards, c.takes_any_size)
                 for number, c in sorted(subscription.consumers.items())
             ]
         ),
@@ -79,6 +83,7 @@ def freeze(subscription: Subscription) -> FrozenSubscription:
                 for _, cursor in sorted(subscription.shards.items())
             ]
         ),
+        subscription.unix_ahead_s,
     )
 
 
@@ -113,11 +118,17 @@ def _freeze_shared(queue: SharedQueue, kind: SubscriptionType) -> FrozenShared:
         queue.served,
         tuple([(number, _pairs(member.pending)) for number, member in queue.members.items()]),
         _pairs(queue.waiting),
-        tuple([(p, until_s, value) for p, (until_s, value) in _sorted(queue.delayed)]),
+        tuple(sorted(p for p in queue.large if p in queue.waiting)) if queue.large else (),
+        _timed(queue.delayed),
+        _timed(queue.scheduled),
         tuple([(p, min(count, MAX_COUNT)) for p, count in _sorted(queue.counts) if p not in acked]),
         tuple([(p, until_s) for p, until_s in _sorted(queue.held_back) if p not in acked]),
         cast(KeyedQueue, queue).owners.pieces() if kind is SubscriptionType.KEY_SHARED else (),
     )
+
+
+def _timed(timed: TimedPositions) -> Timed:
+    return tuple([(p, until_s, value) for p, (until_s, value) in _sorted(timed.until)])
 
 
 def _pairs(values: dict[int, int]) -> Pairs:
@@ -137,10 +148,16 @@ def thaw(
 ) -> Subscription:
     """``settings`` are for its type. ``rules`` has the names of the modules of the rules, or of their
     copies."""
-    subscription: Subscription = rules.Subscription(settings=settings)
-    for number, permits, priority, slots, shards in frozen.consumers:
+    subscription: Subscription = rules.Subscription(settings=settings, unix_ahead_s=frozen.unix_ahead_s)
+    for number, permits, priority, slots, shards, takes_any_size in frozen.consumers:
         subscription.consumers[number] = rules.AttachedConsumer(
-            number=number, name=str(number), priority=priority, slots=slots, shards=shards, permits=permits
+            number=number,
+            name=str(number),
+            priority=priority,
+            slots=slots,
+            shards=shards,
+            permits=permits,
+            takes_any_size=takes_any_size,
         )
     for cursor in frozen.cursors:
         subscription.shards[cursor.shard] = _thaw_cursor(cursor, subscription, parents[cursor.shard], rules)
@@ -197,10 +214,11 @@ def _thaw_shared(frozen: FrozenShared, queue: SharedQueue, rules: SimpleNamespac
             member.consumer.unacked += len(pending)
     if frozen.waiting:
         queue.waiting.update(frozen.waiting)
-        queue.lowest.extend(queue.waiting)
-    for position, until_s, value in frozen.delayed:
-        queue.delayed[position] = until_s, value
-        heapq.heappush(queue.timers, (until_s, position))
+        queue.large.extend(frozen.large)
+        queue.lowest.extend(p for p in queue.waiting if p not in frozen.large)
+    for timed, positions in ((queue.delayed, frozen.delayed), (queue.scheduled, frozen.scheduled)):
+        for position, until_s, value in positions:
+            timed.add(position, value, until_s)
     queue.counts.update(frozen.counts)
     queue.held_back.update(frozen.held_back)
 
@@ -222,13 +240,16 @@ def later(frozen: FrozenSubscription, by_s: float) -> FrozenSubscription:
 
 
 def _later(cursor: FrozenCursor, by_s: float) -> FrozenCursor:
-    window = tuple(
-        entry._replace(not_before_s=max(0.0, entry.not_before_s - by_s)) for entry in cursor.window
-    )
+    window = tuple(entry._replace(due_unix_s=max(0.0, entry.due_unix_s - by_s)) for entry in cursor.window)
     queue = cursor.queue
     if isinstance(queue, FrozenShared):
         queue = queue._replace(
-            delayed=tuple((p, max(0.0, until_s - by_s), value) for p, until_s, value in queue.delayed),
+            delayed=_timed_later(queue.delayed, by_s),
+            scheduled=_timed_later(queue.scheduled, by_s),
             held_back=tuple((p, until_s - by_s) for p, until_s in queue.held_back if until_s > by_s),
         )
     return cursor._replace(window=window, queue=queue)
+
+
+def _timed_later(timed: Timed, by_s: float) -> Timed:
+    return tuple((p, max(0.0, until_s - by_s), value) for p, until_s, value in timed)

@@ -19,7 +19,7 @@ from loghub_service.subscription.events import (
     Allow,
     Appended,
     ChangeSettings,
-    DelayPassed,
+    ClockRead,
     DispatchOutcome,
     Event,
     Expired,
@@ -29,6 +29,7 @@ from loghub_service.subscription.events import (
     LeaveSubscription,
     LoadedEntry,
     LoadGroups,
+    PassOn,
     Redeliver,
     SeekTo,
     ShardStart,
@@ -75,9 +76,11 @@ class Life:
         self._kind = kind
         self._rules = rules
         self._coverage = coverage
-        self._limits = LIMITS[seed % 2]
+        self._limits = LIMITS[seed // 4 % 2]
         self._chooses = seed % 4 >= 2  # consumers of Key_Shared choose their slots
         self._now = 0.0
+        self._ahead_s = 0.0  # the wall clock
+        self._latest_s = 0.0  # that the wall clock has shown
         self._numbers = 0
         self._groups: dict[int, list[tuple[int, ...]]] = {0: []}
         self._times: dict[tuple[int, int], float] = {}  # of groups, by shard and ordinal
@@ -119,27 +122,36 @@ class Life:
     def _step(self, event: Event) -> DispatchOutcome:
         self._story.append(event)
         subscription, before = self._subscription, known(self._subscription)
+        self._latest_s = max(self._latest_s, self._now + self._ahead_s)
         outcome: DispatchOutcome = self._rules.step(subscription, event, now=self._now, limits=self._limits)
         stored = {shard: StoredLogs(tuple(groups)) for shard, groups in self._groups.items()}
         check_step(before, event, outcome, subscription, stored)
         check_state(subscription, stored, self._limits)
-        self._check_deadline()
+        self._check_deadline(event)
         self._check_still_out()
         count(self._coverage, event, outcome)
         self._loads += outcome.loads
+        is_ordered = subscription.settings.type.is_ordered
         for delivery in outcome.deliveries:
             for first, stop, _ in delivery.runs:
                 self._delivered += ((delivery.shard, position) for position in range(first, stop))
+                due_s = self._times.get((delivery.shard, ordinal_of(first)), 0.0)
+                assert is_ordered or due_s <= self._latest_s, "a log is delivered before its time"
         return outcome
 
-    def _check_deadline(self) -> None:
-        delayed = [
-            until_s
+    def _check_deadline(self, event: Event) -> None:
+        times = [
+            until_s - ahead_s
             for cursor in self._subscription.shards.values()
             if cursor.state in DELIVERING and not self._subscription.settings.type.is_ordered
-            for until_s, _ in cursor.queue.delayed.values()  # type: ignore[attr-defined]
+            for timed, ahead_s in (
+                (cursor.queue.delayed, 0.0),  # type: ignore[attr-defined]
+                (cursor.queue.scheduled, self._ahead_s),  # type: ignore[attr-defined]
+            )
+            for until_s, _ in timed.until.values()
         ]
-        assert self._rules.next_deadline(self._subscription) == min(delayed, default=None)
+        assert self._rules.next_deadline(self._subscription) == min(times, default=None)
+        assert not isinstance(event, ClockRead) or all(time_s > self._now for time_s in times)
 
     def _check_still_out(self) -> None:
         """Of the newest deliveries of one shard, what each consumer has."""
@@ -167,7 +179,7 @@ class Life:
         groups = self._groups[shard]
         if len(groups) < MAX_GROUPS:
             if self._dice.random() < 0.2:
-                self._times[shard, len(groups)] = self._now + DELAY_S
+                self._times[shard, len(groups)] = self._now + self._ahead_s + DELAY_S
             # A group without logs is lost.
             groups.append(tuple(self._dice.choices((0, 9, HIGH), k=self._dice.randrange(4))))
             self._reach(shard, is_closed=False)
@@ -218,7 +230,7 @@ class Life:
                 len(slots[at : at + size]),
                 is_last=at + size >= len(slots),
                 slots=slots[at : at + size] if load.with_slots else None,
-                not_before_s=until_s,
+                due_unix_s=until_s,
             )
             for at in range(0, len(slots), size)
         ]
@@ -253,6 +265,7 @@ class Life:
                 shards=shards,
                 priority=self._dice.choice((0, 0, 1)),
                 slots=self._slots() if self._chooses else None,
+                takes_any_size=self._dice.random() < 0.5,
             )
         )
 
@@ -290,11 +303,23 @@ class Life:
         shard = self._shard()
         self._step(AckUpTo(shard=shard, stop=self._position(shard)))
 
-    def _redeliver(self) -> None:
-        shard, runs = self._shard(), list[tuple[int, int]]()
+    def _runs(self, shard: int) -> list[tuple[int, int]]:
+        """Of what was delivered last, or any."""
+        runs = list[tuple[int, int]]()
+        delivered = [position for of, position in self._delivered[-6:] if of == shard]
         for _ in range(self._dice.randrange(1, 4)):
-            first = self._position(shard)
+            is_out = bool(delivered) and self._dice.random() < 0.5
+            first = self._dice.choice(delivered) if is_out else self._position(shard)
             runs.append((first, self._dice.choice((first + 1, first + 2, group_end(first)))))
+        return runs
+
+    def _redeliver(self) -> None:
+        """Or the logs are too large."""
+        shard = self._shard()
+        runs = self._runs(shard)
+        if self._dice.random() < 0.2:
+            self._step(PassOn(consumer=self._consumer(), shard=shard, runs=runs))
+            return
         self._step(
             Redeliver(
                 consumer=self._consumer(),
@@ -308,8 +333,14 @@ class Life:
     # -- what else happens
 
     def _time_passes(self) -> None:
+        """Perhaps the wall clock is set, too."""
         self._now += DELAY_S
-        self._step(DelayPassed())
+        if self._dice.random() < 0.3:
+            self._ahead_s = self._dice.choice((-2 * DELAY_S, 0.0, DELAY_S, 3 * DELAY_S))
+        self._read_clock()
+
+    def _read_clock(self) -> None:
+        self._step(ClockRead(unix_s=self._now + self._ahead_s))
 
     def _seek_or_expire(self) -> None:
         shard = self._shard()
@@ -331,6 +362,7 @@ class Life:
         self._subscription = self._rules.create(old.settings, self._shards, durable)
         self._loads.clear()
         self._delivered.clear()
+        self._read_clock()
 
     # -- the end
 
@@ -348,7 +380,7 @@ class Life:
             ):
                 break
             self._now += DELAY_S
-            self._step(DelayPassed())
+            self._read_clock()
             self._step(Flow(consumer=-1, permits=9))
             while self._loads:
                 self._answer()

@@ -50,6 +50,7 @@ SUBJECT = Subject(
             "UNKNOWN_CONSUMER": "UNKNOWN_SHARD",
             "UNKNOWN_SHARD": "UNKNOWN_CONSUMER",
             "NOT_ORDERED": "CONSUMER_BUSY",
+            "NO_TAKER": "UNKNOWN_CONSUMER",
         },
     },
     first_row="edge(1, None, CursorTrigger.CREATED, _NOBODY, '')",

@@ -21,7 +21,7 @@ from loghub_service.subscription.events import (
     Ack,
     AckUpTo,
     Appended,
-    DelayPassed,
+    ClockRead,
     DispatchOutcome,
     Event,
     Expired,
@@ -30,6 +30,7 @@ from loghub_service.subscription.events import (
     Join,
     LeaveSubscription,
     LoadedEntry,
+    PassOn,
     Redeliver,
     SeekTo,
     ShardStart,
@@ -97,7 +98,8 @@ class Setup:
     parents: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     in_order: bool = True
     delays: bool = False
-    delayed_group: int = -1  # an ordinal, whose logs have a time
+    delayed_group: int = -1  # an ordinal, whose logs have a time; the wall clock is set ahead and back
+    limited: frozenset[int] = frozenset()  # consumers for which logs may be too large
     admin: bool = True
     permits: tuple[int, ...] = (1, 2)
     limits: SubscriptionLimits
@@ -160,9 +162,10 @@ class SubscriptionModel:
         before = known(self._thaw(system))
         for event in self.events(system):
             yield event, self._after(system, event, before)
-        if any(isinstance(c.queue, FrozenShared) and (c.queue.delayed or c.queue.held_back)
-               for c in system.cursors):  # fmt: skip
-            yield "time passes", self._after(later(system, DELAY_S), DelayPassed(), before)
+        queues = [cursor.queue for cursor in system.cursors if isinstance(cursor.queue, FrozenShared)]
+        if any(queue.delayed or queue.scheduled or queue.held_back for queue in queues):
+            unix_s = system.unix_ahead_s
+            yield "time passes", self._after(later(system, DELAY_S), ClockRead(unix_s=unix_s), before)
         if self.setup.admin:
             yield "the service restarts", freeze(self._restarted(self._thaw(system)))
 
@@ -173,7 +176,7 @@ class SubscriptionModel:
             if number not in there and attached <= {cursor.shard for cursor in system.cursors}:
                 for kind in self.setup.types:
                     yield self._join(number, kind)
-        for number, permits, _, _, shards in system.consumers:
+        for number, permits, _, _, shards, _ in system.consumers:
             yield LeaveSubscription(consumer=number)
             if permits <= 0:
                 yield from (Flow(consumer=number, permits=more) for more in self.setup.permits)
@@ -182,6 +185,8 @@ class SubscriptionModel:
                     yield from self._redeliveries(cursor, number)
         if self.setup.bad and all(permits <= 0 for _, permits, *_ in system.consumers):
             yield from self._bad(system)
+        if self.setup.delayed_group >= 0:
+            yield ClockRead(unix_s=0.0 if system.unix_ahead_s else DELAY_S)
         if self.setup.parents:
             yield from self._changes({cursor.shard for cursor in system.cursors})
         for cursor in system.cursors:
@@ -198,6 +203,7 @@ class SubscriptionModel:
             shards=self.setup.attached[number] or tuple(self.setup.groups),
             priority=self.setup.priorities[number],
             slots=self.setup.slots[number],
+            takes_any_size=number not in self.setup.limited,
         )
 
     def _changes(self, shards: set[int]) -> Iterator[Event]:
@@ -212,6 +218,7 @@ class SubscriptionModel:
         yield Flow(consumer=new, permits=1)
         yield LeaveSubscription(consumer=new)
         yield Redeliver(consumer=new, shard=0)
+        yield PassOn(consumer=0, shard=0, runs=((0, 1),))
         yield Appended(shard=9, end=0)
         yield AckUpTo(shard=0, stop=1)
         yield Join(consumer=new, name="", type=kind, shards=(0,), slots=((1, 2), (2, 3)))
@@ -232,6 +239,8 @@ class SubscriptionModel:
             for delay_s in (0.0, DELAY_S) if self.setup.delays else (0.0,):
                 runs = ((position, position + 1),)
                 yield Redeliver(consumer=number, shard=shard, runs=runs, delay_s=delay_s)
+            if number in self.setup.limited:
+                yield PassOn(consumer=number, shard=shard, runs=((position, position + 1),))
 
     def _of_log(self, shard: int, end: int, *, is_closed: bool) -> Iterator[Event]:
         if end < position_of(len(self.setup.groups[shard])):
@@ -247,8 +256,8 @@ class SubscriptionModel:
         """One group, with a time if it has one."""
         ordinal = ordinal_of(first)
         slots = self.setup.groups[shard][ordinal]
-        until_s = DELAY_S if ordinal == self.setup.delayed_group else 0.0
-        entry = LoadedEntry(position_of(ordinal), len(slots), slots=slots, not_before_s=until_s)
+        due_s = DELAY_S if ordinal == self.setup.delayed_group else 0.0
+        entry = LoadedEntry(position_of(ordinal), len(slots), slots=slots, due_unix_s=due_s)
         assert position_of(ordinal) < end
         return GroupsLoaded(shard=shard, load=LOAD, entries=(entry,), next=position_of(ordinal + 1))
 
@@ -296,9 +305,7 @@ class SubscriptionModel:
         """What the newest load of a shard finds."""
         cursor = subscription.shards[shard]
         loaded = self._loaded(shard, cursor.loaded, cursor.end)
-        entries = [
-            entry._replace(not_before_s=entry.not_before_s and now + DELAY_S) for entry in loaded.entries
-        ]
+        entries = [entry._replace(due_unix_s=entry.due_unix_s and now + DELAY_S) for entry in loaded.entries]
         return replace(loaded, load=cursor.load, entries=entries)
 
     # -- liveness
@@ -315,7 +322,7 @@ class SubscriptionModel:
         todo = list(self._what_is_missing(subscription, now))
         for _ in range(20):
             now += DELAY_S
-            todo += [DelayPassed(), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
+            todo += [ClockRead(unix_s=now), *(Flow(consumer=c, permits=9) for c in subscription.consumers)]
             while todo:
                 outcome = self._step(subscription, todo.pop(0), known(subscription), now)
                 todo += (self._answer(subscription, load.shard, now) for load in outcome.loads)

@@ -60,10 +60,18 @@ SETUPS = {
         attached=((0, 1), (1,)),
         start_groups=1,
         delays=True,
+        limited=frozenset({0}),
         limits=TIGHT,
     ),
     "Shared with priorities and delays": Setup(
-        types=SHARED, groups=ONE, priorities=(0, 1), delays=True, delayed_group=1, admin=False, limits=WIDE
+        types=SHARED,
+        groups=ONE,
+        priorities=(0, 1),
+        delays=True,
+        delayed_group=1,
+        limited=frozenset({0}),
+        admin=False,
+        limits=WIDE,
     ),
     "Key_Shared": Setup(
         types=KEY_SHARED,
@@ -112,7 +120,7 @@ SYSTEMS = 1_250  # for each setup, 13,750 in all, each some 4 steps of 0.1 ms
 # it would end where everything is acknowledged and little is new.
 WIDE_SYSTEMS, WIDTH = 12_500, 60
 DEEP_SYSTEMS = 200_000  # 2 million in all
-LIVES, STEPS = 40, 200  # of each type
+LIVES, STEPS = 60, 200  # of each type
 DEEP_LIVES = 1_000
 # Of the modules of the rules, in the order in which they import each other.
 COUNTED = ("acked", "slots", "state", "ordered", "shared", "keyed", "step")
@@ -126,7 +134,7 @@ UNREACHABLE = {
     "acked.add: stop > self.mark is False": "for saved deltas; the core adds what is not acknowledged",
     "keyed._assign_chosen: member.consumer.slots is False": TYPED,
     "keyed._deal_new: entry.slots is False": TYPED,
-    "keyed._deal_new: self.is_held_back(entry, position, draft.now) is False": RARE,
+    "keyed._deal_new: self.is_held_back(entry, position, draft) is False": RARE,
     "shared._forget_acked: p not in acked is False": RARE,
     "ordered._drop_acked: end in self.stops is False": LARGE,
     "ordered._drop_acked: end in self.stops is True": LARGE,

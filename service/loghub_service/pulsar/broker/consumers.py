@@ -164,6 +164,7 @@ def _join(consumer: PulsarConsumer, command: wire.CommandSubscribe) -> Join:
         shards=(consumer.partition,),
         priority=command.priority_level,
         slots=tuple((one.start, one.end) for one in meta.hash_ranges) if meta and sticky else None,
+        takes_any_size=False,
     )
 
 

@@ -31,8 +31,8 @@ class Addressee(Protocol):
         """What is delivered of a log group of its shard; None if it has expired. Raises Unreadable."""
 
     def leave_out(self, runs: Sequence[DeliveredRun], entries: Sequence[EntryToSend]) -> int:
-        """Acknowledge what no frame can carry of a log group, of which these runs were dealt. Returns how
-        many logs that is; their permits are given back."""
+        """Pass on or acknowledge what no frame can carry of a log group, of which these runs were dealt.
+        Returns how many logs that is; their permits are given back."""
 
     def give_back(self, logs: int) -> None:
         """Permits of logs that are not there any more."""

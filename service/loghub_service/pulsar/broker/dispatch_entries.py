@@ -17,7 +17,7 @@ from loghub_service.pulsar.broker.call import PulsarBroker
 from loghub_service.pulsar.broker.ids import Run
 from loghub_service.pulsar.broker.store import PulsarTopic
 from loghub_service.pulsar.records.entries import EntryToSend, GroupToSend, ordered_entries, single_entries
-from loghub_service.subscription.events import Ack, DeliveredRun
+from loghub_service.subscription.events import Ack, DeliveredRun, PassOn
 
 _log = structlog.get_logger("loghub_service.pulsar")
 
@@ -92,8 +92,9 @@ class DispatchEntries:
     def leave_out(
         self, number: int, shard: int, runs: Sequence[DeliveredRun], entries: Iterable[EntryToSend]
     ) -> int:
-        """Acknowledge what no frame can carry of a log group that was dealt to a consumer, by its number:
-        nothing behind it would ever come. Returns how many logs of these runs no frame can carry."""
+        """Pass on what no frame can carry of a log group that was dealt to a consumer, by its number, or
+        acknowledge it if nobody else could take it: nothing behind it would ever come. Returns how many logs
+        of these runs no frame can carry."""
         left_out = 0
         for entry in entries:
             if entry.data is not None:
@@ -103,6 +104,9 @@ class DispatchEntries:
             dealt = [(max(a, first), min(b, stop), times) for a, b, times in runs if a < stop and b > first]
             left_out += entry.messages if dealt else 0
             for begin, end, _ in self._dispatch.still_out(number, shard, dealt):
+                passed_on = PassOn(consumer=number, shard=shard, runs=[(begin, end)])
+                if self._dispatch.apply(passed_on).refusal is None:
+                    continue
                 self._broker.counts.too_large_logs += end - begin
                 _log.warning(
                     "a log is left out: it is too large for a message",

@@ -12,7 +12,8 @@ closed with the error: its client sends whatever it has no receipt for over the 
 What the client hears first decides how often it does so. Go's client connects the producer again for either
 of the two, and sends all of it again each time: a producer without a name then stores it twice. A client that
 has heard first that the producer is closed takes the error for none of this producer. Java's client ignores
-the error then, but needs the error that says what is wrong with a message.
+the error then, but needs the error that says what is wrong with a message. Go's client gets stuck by that
+error, and does not hear it (`PulsarSession.refuse`).
 """
 
 import asyncio

@@ -161,10 +161,9 @@ class Client:
     async def log_in(self, token: str, **fields: Any) -> tuple[str, Any]:
         self.send(
             "connect",
-            client_version="test",
             auth_method_name="token",
             auth_data=token.encode(),
-            **{"protocol_version": 20, **fields},
+            **{"client_version": "test", "protocol_version": 20, **fields},
         )
         return await self.next()
 
@@ -319,10 +318,10 @@ class PulsarPlace:
         self.clients.append(client)
         return client
 
-    async def client(self, key: AccessKey = KEY, *, project: str = PROJECT) -> Client:
-        """A client that has logged in."""
+    async def client(self, key: AccessKey = KEY, *, project: str = PROJECT, **fields: Any) -> Client:
+        """A client that has logged in; ``fields`` are those of its CONNECT."""
         client = await self.connect()
-        kind, _ = await client.log_in(f"{project}#{key.key_id}#{key.secret}")
+        kind, _ = await client.log_in(f"{project}#{key.key_id}#{key.secret}", **fields)
         assert kind == "connected"
         return client
 

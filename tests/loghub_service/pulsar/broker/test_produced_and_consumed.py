@@ -12,6 +12,7 @@ from tests.loghub_service.pulsar.broker.test_consumers import acked, at, payload
 
 pytestmark = [pytest.mark.tools, pytest.mark.usefixtures("tier")]
 DELAY_MS = 700
+HOUR_S = 3600
 
 
 def test_an_ordered_consumer_gets_a_message_batched_or_not_as_it_was_produced(tmp_path: Path) -> None:
@@ -90,6 +91,38 @@ def test_a_message_with_a_time_waits_for_it_where_order_does_not_matter(
         assert found == ([b"now", b"later"] if waits else [b"later", b"now"])
         if waits:
             assert place.engine.now_us() // 1000 >= due_ms
+
+    run(scenario, tmp_path / "d")
+
+
+@pytest.mark.parametrize(("kind", "by_h"), [("Shared", 2), ("Key_Shared", -2)])
+def test_a_message_with_a_time_waits_for_the_corrected_clock(tmp_path: Path, kind: str, by_h: int) -> None:
+    """The wall clock was behind, or ahead, as the message was read."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        clock, client = place.clock, await place.client()
+
+        async def out_after(hours: float) -> int:
+            """How many messages are out then."""
+            clock.ahead_s += hours * HOUR_S
+            place.engine.now_us()
+            place.engine.dispatches.look()
+            client.send("flow", consumer_id=0, messagePermits=1)  # timers are those of the machine
+            stats = await client.call("consumerStats", "consumerStatsResponse", consumer_id=0)
+            return int(stats.unackedMessages)
+
+        await client.subscribe(kind=kind)
+        await client.produce()
+        due_ms = place.engine.now_us() // 1000 + 100 * HOUR_S * 1000
+        await client.published(0, entry_of(b"later", deliver_at_time=due_ms))
+        await client.published(1, entry_of(b"now", sequence=1))
+        assert payloads(await client.receive(1)) == [b"now"]
+        clock.wall_ahead_s += by_h * HOUR_S
+        await out_after(0)
+        await out_after(25)  # the service believes a clock that went back after a day
+        assert await out_after(74.9 - by_h) == 1
+        assert await out_after(0.2) == 2
+        assert payloads(await client.receive(1)) == [b"later"]
 
     run(scenario, tmp_path / "d")
 

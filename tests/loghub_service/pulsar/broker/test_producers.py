@@ -301,6 +301,29 @@ def test_refused_messages_are_answered_in_their_turn(tmp_path: Path) -> None:
     run(scenario, tmp_path / "d", limits=QUICK)
 
 
+def test_a_client_for_go_does_not_hear_what_would_make_it_forget_its_producer(tmp_path: Path) -> None:
+    """Of a message that is refused for good it hears that the producer is closed, and of others the error."""
+
+    async def scenario(place: PulsarPlace) -> None:
+        client = await place.client(client_version="Pulsar-Go-v0.19.0")
+        key = official.messages()["EncryptionKeys"](key="k", value=b"v")
+        for epoch in range(2):  # it sends the message again
+            await client.produce(epoch=epoch)
+            client.publish(0, entry_of(b"?", encryption_keys=[key]))
+            assert (await client.next())[0] == "close_producer"
+        assert place.endpoint.broker.counts.errors["NOT_ALLOWED_ERROR"] == 2
+        await client.produce(epoch=2)
+        client.publish(0, entry_of(b"a")[:-1] + b"b")
+        assert await refusal(client) == "ChecksumError"
+        await client.produce(epoch=3)
+        assert place_of(await client.published(1, entry_of(b"b", sequence=1))) == (0, 0)
+        assert await client.refused("producer", producer_id=1, topic=PARTITION, encrypted=True) == (
+            "NotAllowedError"
+        )
+
+    run(scenario, tmp_path / "d", limits=QUICK)
+
+
 @pytest.mark.parametrize("name", [{}, {"producer_name": "mine"}], ids=["without a name", "with a name"])
 def test_nothing_is_stored_behind_a_message_with_a_wrong_checksum(
     tmp_path: Path, name: dict[str, str]
