@@ -19,7 +19,7 @@ from loghub_consumer.reading.received_logs import ReadBounds, ReceivedLogs, read
 
 F = TypeVar("F", bound=Callable[..., Any])
 MIB = 1 << 20
-# In memory logs take about three times as many bytes: with more than this, the memory of most machines.
+# In memory logs take about twice as many bytes: with more than this, the memory of most machines.
 MAX_LIMIT_MIB = 16_384
 
 

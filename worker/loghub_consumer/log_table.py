@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from loghub_consumer.reading.received_logs import ReceivedLogs
 
-# In memory it is about three times as much, pandas not counted: what a notebook holds without thinking of it.
+# In memory it is about twice as much, pandas not counted: what a notebook holds without thinking of it.
 LIMIT_MIB = 64
 TIMEOUT_S = 60.0  # longer, and one thinks that the notebook hangs
 SHOWN_ROWS = 20  # fit on a screen
