@@ -8,17 +8,16 @@ from pathlib import Path
 
 import apsw
 import pytest
-from msgspec.structs import replace
 
 from loghub.domain import shards as rules
 from loghub.domain.group import SaveCheckpoint
 from loghub_service.engine import Engine
 from loghub_service.errors import WriteFailed
 from loghub_service.facts import LogstoreDeleted, ShardSaved
-from loghub_service.ports import Disk, OsDisk, OsFile
+from loghub_service.ports import OsDisk
 from loghub_service.start import RecoveryProgress, StartCancelled
 from loghub_service.storage import segment_format
-from loghub_service.storage.data_folder import read_state, write_state
+from loghub_service.storage.data_folder import read_state
 from loghub_service.storage.group_commit import SYNCS_AT_ONCE, StorageFailed
 from loghub_service.storage.recovery import inspect
 from tests.loghub_service.cameras import Camera, WatchedDisk
@@ -53,12 +52,6 @@ def killed(tmp_path: Path, clock: ManualClock) -> Path:
 
     live(live_folder, clock, scenario)
     return folder
-
-
-def forget_the_clean_stop(disk: Disk, data: Path) -> None:
-    state = read_state(disk, str(data))
-    assert state is not None
-    write_state(disk, str(data), replace(state, clean=False))
 
 
 def tear(data: Path) -> None:
@@ -278,7 +271,6 @@ def test_a_start_syncs_several_shards_at_the_same_time(tmp_path: Path) -> None:
     """One after the other, those of 768 shards took nine seconds on a slow disk."""
     data, disk, count = tmp_path / "d", Gathering(), 3 * SYNCS_AT_ONCE
     live(data, ManualClock(), lambda engine: fill_shards(engine, count), disk=disk)
-    forget_the_clean_stop(disk, data)
     disk.together = threading.Barrier(SYNCS_AT_ONCE)
     progress = RecoveryProgress()
 
@@ -295,7 +287,6 @@ def test_a_start_syncs_several_shards_at_the_same_time(tmp_path: Path) -> None:
 def test_one_of_many_shards_that_cannot_be_synced_ends_the_start(tmp_path: Path) -> None:
     data, disk = tmp_path / "d", Gathering()
     live(data, ManualClock(), lambda engine: fill_shards(engine, 20), disk=disk)
-    forget_the_clean_stop(disk, data)
     disk.failing = f"{data}/logs/{STORE_ID:08d}/000013"
     with pytest.raises(StorageFailed, match="the sync of a folder fails"):
         live(data, ManualClock(), _whole, disk=disk)
@@ -318,25 +309,6 @@ def test_a_start_needs_no_free_space(tmp_path: Path) -> None:
         await engine.groups.apply_durably(engine.groups.of(STORE_ID)["g"], saved)
 
     live(data, ManualClock(), scenario, disk=FullDisk())
-
-
-def test_only_the_log_of_an_unclean_run_is_synced_and_dropped_from_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unclean = killed(tmp_path, ManualClock())
-    done: list[str] = []
-    for work in ("sync_data", "drop_cached"):
-        monkeypatch.setattr(OsFile, work, lambda file: done.append(file._path))
-
-    async def look(engine: Engine) -> None:
-        assert stored(engine) == GROUPS
-        found.append({Path(path).suffix for path in done})
-
-    found: list[set[str]] = []
-    for data in (unclean, tmp_path / "live"):
-        done.clear()
-        live(data, ManualClock(), look)
-    assert [".seg" in suffixes for suffixes in found] == [True, False]
 
 
 def test_a_run_whose_sync_failed_does_not_end_cleanly(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@ them.
 
 The start of the service and `loghub fsck` use the same inspection. Of a sealed segment it reads the header
 and the end of the footer; all of its records only if there is no valid footer. The last segment, which may
-have been written to, is read completely, and from the disk unless the last run has stopped cleanly: the page
-cache may have records that a failed sync has not written, and which are gone after the next start of the
-machine.
+have been written to, is read completely, and from the disk: the page cache may have records that a failed
+sync has not written, and which are gone after the next start of the machine.
 
 `LoadedSegments` has the files and indexes of the sealed segments that were read last, for all shards
 together. Memory and open files must not grow with the amount of stored data, so only a bounded number of
@@ -230,7 +229,7 @@ class _LogReader:
 
     def read(self, path: str, first_cursor: int, *, last: bool) -> None:
         file = self._disk.open(path)
-        if last and not self._found.is_clean:
+        if last:
             # Records that a kill has left in the cache; only clean pages can be dropped from it.
             file.sync_data()
             file.drop_cached()

@@ -350,8 +350,7 @@ class ShardLog:
         the log in the database.
 
         After a kill, the newest name may be in the page cache only, as the newest records were before the
-        inspection. It is synced before they can be read; a run that has stopped cleanly has synced both.
-        Raises OSError, WriteFailed.
+        inspection. It is synced before they can be read. Raises OSError, WriteFailed.
         """
         for path in inspection.unfinished:
             self._disk.remove(path)
@@ -369,8 +368,7 @@ class ShardLog:
             ):
                 self._expired_logs = known_end.expired_logs
             self._open = self._opened(inspection.segments[-1], is_clean=inspection.is_clean)
-            if not inspection.is_clean:
-                self._disk.sync_dir(self._folder)
+            self._disk.sync_dir(self._folder)
             self._publish()
 
     def _opened(self, last: FoundSegment, *, is_clean: bool) -> OpenSegment:
