@@ -133,6 +133,8 @@ def test_a_shard_that_its_process_has_paused_goes_on_when_that_ends(tmp_path: Pa
     with rig(tmp_path, "Pausing") as on, running(consumer := on.consumer(site)):
         put(site, "pause")
         wait_for(lambda: consumer.paused() == (0,), "the pause")
+        # A log whose call has not ended comes again, and would pause the shard again.
+        wait_for(lambda: site.saved() == site.ends(), "the end of the call")
         put(site, "b")
         (running_process,) = on.pool.progress()
         assert running_process.pid is not None

@@ -264,8 +264,9 @@ def test_a_shard_moves_to_a_process_that_others_have_left_and_loses_nothing(
     [
         pytest.param("exit-1", 1, "exit status 3", marks=pytest.mark.deep),
         ("all-1", 2, "killed by signal 9"),
-        # Two calls are running when the time of one of them is over, and neither can end.
-        ("hang-1", 1, "killed by the worker: a call took longer than 1 s"),
+        # Two calls are running when the time of one of them is over, and neither can end. Also on a busy machine
+        # the calls of the other shard take less than that.
+        ("hang-1", 1, "killed by the worker: a call took longer than 4 s"),
     ],
 )
 def test_a_log_group_that_ends_processes_is_not_blamed_on_another_shard(
@@ -277,7 +278,7 @@ def test_a_log_group_that_ends_processes_is_not_blamed_on_another_shard(
     slow = [f"slow-{n}" for n in range(8)]
     put(site, "a", command, "b")
     put(site, *slow, shard=1)
-    timeout_s = 1.0 if command == "hang-1" else 60.0
+    timeout_s = 4.0 if command == "hang-1" else 60.0
     with (
         rig(tmp_path, processes=processes, timeout_s=timeout_s) as on,
         running(on.consumer(site, "Skip", max_bytes=1)),
