@@ -216,15 +216,20 @@ TAKEN: Sequence[Sink] = (
 )
 
 
+def test_each_sink_is_tried_without_its_target() -> None:
+    assert {type(one) for one in TAKEN} | {ParquetSink, NoSink} == set(get_args(Sink))
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_no_sink_needs_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {type(one) for one in TAKEN} | {ParquetSink, NoSink} == set(get_args(Sink))
-    for number, sink in enumerate(TAKEN):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        report = made(tried(folder, SqlPipeline(text=GOOD_SQL), sampled("1"), monkeypatch, sink=sink))
-        assert (report.rows, report.done) == (2, 2)
+@pytest.mark.parametrize(
+    "sink",
+    [TAKEN[0], *(pytest.param(one, marks=pytest.mark.deep) for one in TAKEN[1:])],
+    ids=lambda sink: type(sink).__name__,
+)
+def test_no_sink_needs_its_target(sink: Sink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = made(tried(tmp_path, SqlPipeline(text=GOOD_SQL), sampled("1"), monkeypatch, sink=sink))
+    assert (report.rows, report.done) == (2, 2)
 
 
 MINUTES = """
@@ -239,7 +244,7 @@ def rows(logs):
 @pytest.mark.parametrize(
     ("then", "rows", "refused"),
     [
-        ('groupBy(F.window("__time__", "1 day")).count()', 2, ""),
+        pytest.param('groupBy(F.window("__time__", "1 day")).count()', 2, "", marks=pytest.mark.deep),
         ('dropDuplicatesWithinWatermark(["__topic__"]).select("__topic__")', None, "dropDuplicatesWithin"),
     ],
     ids=["aggregation", "for streams only"],
