@@ -49,7 +49,8 @@ def every_command() -> Iterator[tuple[str, click.Command, click.Context]]:
 
 
 def test_every_command_of_a_log_service_or_a_group_has_an_example_that_can_be_parsed() -> None:
-    found = dict.fromkeys(EXAMPLES, "")
+    # The examples of `kubectl loghub` are parsed by plugin/test_page.py.
+    found = {name: "" for name in EXAMPLES if not name.startswith("loghub ")}
     for name, command, context in every_command():
         for example in EXAMPLES.get(name, ()):
             words = shlex.split(example)
