@@ -8,6 +8,8 @@ DuckDB runs in a thread of its own. In the main thread it notices Ctrl-C, but th
 used any more; from here it is interrupted, and is ready for the next query.
 """
 
+import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,18 +100,22 @@ class DuckDbSession:
             self._interrupt()
             running.exception()
             raise
-        except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-            raise BadQuery(f"{_shown(error)}\n{self._columns()}") from None
-        except duckdb.PermissionException as error:
-            reason = f"a query reads the view {VIEW} only, neither files nor the network"
-            raise BadQuery(f"{_shown(error)}\n{reason}") from None
-        except duckdb.OutOfMemoryException:
-            raise Failed(
+        except (duckdb.Error, RuntimeError, OSError) as error:  # Arrow's reader of the rows raises OSError
+            raise self._failure(*_described(error)) from None
+
+    def _failure(self, kind: str, message: str) -> Exception:
+        """What the user is shown for an error of DuckDB."""
+        shown = _shown(message or kind)
+        if kind in ("Parser", "Binder", "Catalog"):
+            return BadQuery(f"{shown}\n{self._columns()}")
+        if kind == "Permission":
+            return BadQuery(f"{shown}\na query reads the view {VIEW} only, neither files nor the network")
+        if kind == "OutOfMemory":
+            return Failed(
                 f"loghub: the query needs more than {self._memory_mib} MiB: let it sort or group less, or"
                 " read less with --from and --limit-mib"
-            ) from None
-        except (duckdb.Error, OSError) as error:  # Arrow's reader of the rows raises OSError for DuckDB's
-            raise Failed(_shown(error)) from None
+            )
+        return Failed(shown)
 
     def _interrupt(self) -> None:
         self._connection.interrupt()
@@ -120,7 +126,17 @@ class DuckDbSession:
         return f"The view {VIEW} has the columns {columns}; a field of a log is contents['NAME']."
 
 
-def _shown(error: Exception) -> str:
+def _described(error: Exception) -> tuple[str, str]:
+    """The kind of an error, such as Parser, and its message. Where another extension module of the process
+    translates the exceptions of C++, DuckDB's are a RuntimeError with both as JSON."""
+    if isinstance(error, RuntimeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            described = json.loads(str(error))
+            return described["exception_type"].replace(" ", ""), described["exception_message"]
+    return type(error).__name__.removesuffix("Exception"), str(error)
+
+
+def _shown(message: str) -> str:
     """The message, in which texts of logs do not control the terminal."""
-    lines = [on_one_line(line) for line in str(error).splitlines()]
-    return "\n".join(["loghub: " + lines[0], *lines[1:]]) if lines else f"loghub: {type(error).__name__}"
+    lines = [on_one_line(line) for line in message.splitlines()]
+    return "\n".join(["loghub: " + lines[0], *lines[1:]])
