@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import click
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -167,6 +168,15 @@ def test_a_query_reaches_neither_files_nor_the_network_nor_its_configuration(
 def session() -> Any:
     with DuckDbSession(table([]), limit_mib=1, timeout_s=120.0) as made:
         yield made
+
+
+@pytest.mark.parametrize("is_translated", [False, True])
+def test_an_error_has_its_kind_whichever_module_translates_it(is_translated: bool) -> None:
+    """`pulsar` is loaded by some tests, and makes a RuntimeError of each."""
+    error: Exception = duckdb.OutOfMemoryException("too much")
+    if is_translated:
+        error = RuntimeError('{"exception_type":"Out of Memory","exception_message":"too much"}')
+    assert duckdb_session._described(error) == ("OutOfMemory", "too much")
 
 
 def test_memory_and_time_of_a_query_are_limited(
