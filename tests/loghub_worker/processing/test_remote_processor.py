@@ -264,13 +264,8 @@ def test_a_shard_moves_to_a_process_that_others_have_left_and_loses_nothing(
     [
         pytest.param("exit-1", 1, "exit status 3", marks=pytest.mark.deep),
         ("all-1", 2, "killed by signal 9"),
-<<<<<<< HEAD
         # Two calls are running when the time of one of them is over, and neither can end. Calls of the other
         # shard take less time, also on a busy machine.
-=======
-        # Two calls are running when the time of one of them is over, and neither can end. Also on a busy
-        # machine the calls of the other shard take less than that.
->>>>>>> refs/heads/try
         ("hang-1", 1, "killed by the worker: a call took longer than 4 s"),
     ],
 )
