@@ -92,9 +92,10 @@ $(ARCHIVE): $(READY)
 	@sh operator/loghub_cli/demo/ensure_java.sh
 	$(PY) -m loghub_worker.image.cds_archive $@
 
-bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests, the memory of subscriptions, the wire of Kafka and its endpoint next to a Kafka broker, the endpoint of Pulsar next to a Pulsar broker, consumers of subscriptions, the worker's CPU time and its peers', round trips, latency, pace, memory and start, commit log, operator with 500 groups (an hour)
+bench: $(ARCHIVE) ## run the benchmarks: start of the service by its data, its CPU time for requests and how it grows, the memory of subscriptions, the wire of Kafka and its endpoint next to a Kafka broker, the endpoint of Pulsar next to a Pulsar broker, consumers of subscriptions, the worker's CPU time and its peers', round trips, latency, pace, memory and start, commit log, operator with 500 groups (an hour)
 	$(PY) -m tests.loghub.bench_recovery
 	$(PY) -m tests.loghub.bench_service
+	$(PY) -m tests.loghub.bench_growth
 	$(PY) -m tests.loghub_service.subscription.bench_memory
 	$(PY) -m tests.loghub_service.kafka.bench_wire
 	$(PY) -m tests.loghub_service.kafka.bench_broker
