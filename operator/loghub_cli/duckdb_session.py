@@ -132,7 +132,7 @@ def _described(error: Exception) -> tuple[str, str]:
     if isinstance(error, RuntimeError):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             described = json.loads(str(error))
-            return described["exception_type"].replace(" ", ""), described["exception_message"]
+            return described["exception_type"].title().replace(" ", ""), described["exception_message"]
     return type(error).__name__.removesuffix("Exception"), str(error)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loghub.wire import cursor as wire_cursor
+from loghub_consumer.service_process import ServiceEndedError
 from tests.loghub_service.rawclient import RawClient, group_of
 from tests.loghub_service.stable_storage import StableStorage
 from tests.loghub_service.writers import Writers, missing_data, prepare
@@ -103,7 +104,7 @@ def test_a_power_cut_loses_data_if_a_sync_is_left_out(
 
 def test_a_power_cut_without_the_sync_of_the_metadata_is_refused(tmp_path: Path, library: Path) -> None:
     """The catalog lacks all that was created: it must not be served as an empty one, nor the logs removed."""
-    with pytest.raises(AssertionError, match=r"metadata\.sqlite .*run `loghub fsck"):
+    with pytest.raises(ServiceEndedError, match=r"metadata\.sqlite .*run `loghub fsck"):
         # So few that SQLite does not move its write-ahead log (1,000 pages) to the database meanwhile.
         _power_cut(tmp_path, library, ignore="-wal", acks=40)
     assert list(tmp_path.glob("data/logs/*/*/*.seg"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loghub_consumer.service_process import ServiceEndedError
 from tests.loghub_operator.support.certificates import Authority
 from tests.loghub_service.rawclient import GUARD_S, RawClient
 from tests.loghub_service.test_admin import admin_address, fetch
@@ -64,7 +65,7 @@ def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(tmp_path: Pat
     (tmp_path / "tls.crt").write_text("not PEM")
     extra = ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "none"))
     with (
-        pytest.raises(AssertionError, match=r"loghub_service: TLS with .*tls\.crt"),
+        pytest.raises(ServiceEndedError, match=r"loghub_service: TLS with .*tls\.crt"),
         running_service(tmp_path, extra=extra),
     ):
         pass
