@@ -28,6 +28,7 @@ RENAMED = {
     "SECURITY.md": "security.md",
     "docs/README.md": "pages.md",
     "docs/decisions/README.md": "decisions/index.md",
+    "docs/zh/README.md": "zh/index.md",
 }
 FILES = "files"  # with copies of the files to which pages link
 NOT_SEARCHED = "Maintainers"  # the part of the navigation
