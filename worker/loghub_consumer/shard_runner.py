@@ -90,6 +90,7 @@ class ShardRunner:
         )
         self._factory = parts.factory
         self._processor: Processor | None = None
+        self._is_closed = False  # what the processor had is given back
         self._code = UserCalls()
         self._turns = parts.processors
         self._thread: threading.Thread | None = None  # the thread that runs a turn now
@@ -150,11 +151,17 @@ class ShardRunner:
                 return 0.0
         except BaseException as failure:  # noqa: BLE001 - such as SystemExit of user code: ends the consumer
             self.entry.table.fail(failure)
+            self._close()
             self.entry.apply(lambda state, _: held_shard.shut_down(state))
-        if isinstance(self._processor, TrackedProcessor):
-            self._processor.close()
+        self._close()
         self._code.close()
         return None
+
+    def _close(self) -> None:
+        """Give back what the processor has, before the consumer may end."""
+        if isinstance(self._processor, TrackedProcessor) and not self._is_closed:
+            self._is_closed = True
+            self._processor.close()
 
     def _initialize(self) -> None:
         try:
@@ -342,6 +349,7 @@ class ShardRunner:
                 self._report("shutdown", error)
         with suppress(ShardLostError):
             self.tracker.note_acknowledged()
+        self._close()
         self._apply(lambda state, _: held_shard.shut_down(state))
 
     def _apply(self, event: Callable[[HeldShardState, float], HeldShardState]) -> None:
